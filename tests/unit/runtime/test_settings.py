@@ -199,7 +199,7 @@ def test_an_agent_that_does_not_say_what_it_cost_costs_all_or_nothing(
     assert settled(config, tmp_path, 0.25) == (0.25, [])
     assert settled(config, tmp_path, None) == (
         usd,
-        [f"agent ann did not say what it cost: {usd:.2f} USD are counted"],
+        [f"agent ann did not report its cost: {usd:.2f} USD are counted"],
     )
 
 

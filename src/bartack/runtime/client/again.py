@@ -1,7 +1,7 @@
-"""Sets the recorded outcome of a step aside, so that the step is executed again: the way out of a run that fails at it each time.
+"""Sets the recorded outcome of a step aside, so that the step is executed again.
 
-A finished step is never executed again, so a value that the program cannot live with stays in its history for good. A person may
-decide otherwise. The decision is one entry of the journal; what it sets aside stays there to be read.
+A finished step is never executed again, so a run that fails because of a recorded value fails each time it is resumed. A person may
+decide to execute the step again. The decision is one entry of the journal; the entries that it sets aside can still be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPEATABLE: Final = HARMLESS | BODIES | {
 
 
 class SetAside(NamedTuple):
-    """What was set aside: the step in words, and how many steps that followed from it."""
+    """What was set aside: the step in words, and the number of steps that followed from it."""
 
     step: str
     steps: int
@@ -46,7 +46,7 @@ def set_aside(run: RunDir, at: str) -> SetAside:
 
     Raises:
         StepNotFoundError: There is no such step, or it has no outcome.
-        ResumeRefusedError: It is no part of what the run goes on with, or what followed from it cannot be done again.
+        ResumeRefusedError: It is not part of the history of its worker, or steps that followed from it cannot be executed again.
         JournalLockedError: A process runs the run.
         JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
         PeerRefusedError: This process belongs to a run.

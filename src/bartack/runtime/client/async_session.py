@@ -189,7 +189,7 @@ class AsyncSession(JoinedRun[AsyncHubClient]):
     async def send_supervised(
         self, recipient: str, value: object, **options: Unpack[SendOptions]
     ) -> SendOutcome:
-        """Send a message to a mailbox or a worker, and see to it that it arrives."""
+        """Send a message to a mailbox or a worker, with retries and a deadline."""
         return await self.mailbox.get(mailbox_of(recipient)).send_supervised(value, **options)
 
     async def broadcast(

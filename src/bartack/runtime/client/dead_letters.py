@@ -1,4 +1,4 @@
-"""The dead letters of a run, from outside it: through its hub, or without one by owning the journal for a moment."""
+"""The dead letters of a run, from outside it: through its hub or, if none runs it, by owning the journal for a moment."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class RunLetters:
         """Own the journal for a moment and let the same code decide that decides in a hub.
 
         Raises:
-            JournalLockedError: Somebody is just about to run it.
-            RunNotActiveError: It has ended for good, and nothing would come of it.
+            JournalLockedError: Another process is about to run it.
+            RunNotActiveError: It has ended for good, so that no worker would receive anything.
             PeerRefusedError: This process belongs to a run.
         """
         check_outside(f"changing the dead letters of {self._run.id}", self._run)

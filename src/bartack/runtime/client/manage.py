@@ -1,7 +1,7 @@
-"""What is done to a run from outside it: cancel, fail, fork, delete. With or without a process that runs it.
+"""Cancels, fails, forks and deletes runs from outside, with or without a process that runs them.
 
-Where a hub runs the run, it is asked. Where none does, whoever asks owns the journal for a moment and writes the entry himself:
-the same entry, so that nobody can tell the difference later.
+If a hub runs the run, it gets a request. If none does, this process owns the journal for a moment and writes the same entry itself,
+so that the journal does not depend on which of them wrote it. Setting steps aside is in ``again.py``.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from bartack.runtime.state.worker_state import NO_VALUE
 from bartack.supervision import take_tree_lock
 
 STOP_WAIT_S: Final = 10.0
-"""How long to wait for a run that was told to stop; it goes on stopping behind that."""
+"""How long to wait until a run has stopped; it may still be stopping after that."""
 
 _DELETED: Final = ".deleted-"
-"""How the name of a directory begins that was a run and is being deleted."""
+"""How the name of a run's directory begins while it is being deleted."""
 
 SKIPPED: Final = "fork.skipped"
 """Stands in a forked journal where the original had an entry of its engine, so that every entry keeps its place."""
 
 
 def cancel_run(run: RunDir, reason: str) -> None:
-    """End a run for good.
+    """Cancel a run for good.
 
     Raises:
         RunNotActiveError: It has ended for good already.
-        JournalLockedError: Somebody is just about to run it.
+        JournalLockedError: Another process is about to run it.
         PeerRefusedError: This process belongs to a run.
     """
     try:
@@ -76,11 +76,11 @@ def cancel_run(run: RunDir, reason: str) -> None:
 
 
 def fail_run(run: RunDir, reason: str) -> None:
-    """Fail the session for everybody in it; it can be resumed.
+    """Fail the session for all processes in it; it can be resumed.
 
     Raises:
         RunNotActiveError: It has ended for good already.
-        JournalLockedError: Somebody is just about to run it.
+        JournalLockedError: Another process is about to run it.
         PeerRefusedError: This process belongs to a run.
     """
     try:
@@ -127,15 +127,15 @@ def delete_run(run: RunDir) -> None:
     """Delete a run with everything in it.
 
     Raises:
-        TreeLockedError: A process of it lives.
+        TreeLockedError: A process of it is alive.
         PeerRefusedError: This process belongs to a run.
-        ForeignRunError: It came from elsewhere: what it says of its processes is not believed.
+        ForeignRunError: It came from elsewhere: its record of its processes is not trusted.
     """
     check_outside(f"deleting {run.id}", run)
     check_own(run)
     lock = take_tree_lock(str(run.tree_lock), 0.0)
     try:
-        # First out of the way, then away: no other command ever meets half a run.
+        # Renamed before it is deleted: no other command ever finds half a run.
         doomed = run.path.with_name(f"{_DELETED}{run.id}")
         os.rename(run.path, doomed)
         shutil.rmtree(doomed)
@@ -145,7 +145,7 @@ def delete_run(run: RunDir) -> None:
 
 
 def _delete_left(runs: Path) -> None:
-    """Delete what earlier deletions left that were killed or refused."""
+    """Delete what deletions that were killed or refused have left."""
     for name in os.listdir(runs):
         if name.startswith(_DELETED):
             shutil.rmtree(runs / name, ignore_errors=True)
@@ -205,7 +205,7 @@ def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:
     if step is None or not step.seq:
         raise StepNotFoundError(run.id, at)
     if step.cleanup or step.status == "undone":
-        raise ResumeRefusedError(run.id, f"step {at} is no part of its worker's history")
+        raise ResumeRefusedError(run.id, f"step {at} is not part of the history of its worker")
     return step.seq
 
 
@@ -216,7 +216,7 @@ def _waiting(entries: list[Entry]) -> str:
 
 
 def _copy_files(run: RunDir, fork: RunDir, entries: list[Entry]) -> None:
-    """The program, and the files of the run as they are now: they are not rewound. They are durable."""
+    """Copy the program, and the files of the run as they are now; they are not rolled back. The copies are durable."""
     batch = Batch()
     fork.make(batch)
     program = current_program(run.path, _waiting(entries))
@@ -251,7 +251,7 @@ def _copy_work(run: RunDir, fork: RunDir, account: Account | None) -> None:
 
 
 class _Dated:
-    """A clock that says when an entry was written the first time."""
+    """A clock that shows when an entry was written the first time."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -269,7 +269,7 @@ def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, veil: 
     clock.at = entries[0].at
     first = _copies(reader, entries[1:], fork, clock, veil)
     open_journal(fork.path, clock=clock, first=first, veil=veil).close()
-    # How long nobody ran the run is counted from here.
+    # The time without a hub is counted from here.
     os.utime(fork.lock, ns=(clock.at * 1000, clock.at * 1000))
 
 
@@ -294,6 +294,6 @@ def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, fork: RunDir) ->
             created, run=fork.id, forked_from=created.run, synced=True, origin=mark_of(fork)
         )
     elif entry.kind == e.ProgramPinned.kind:
-        # The fork has it in place, and its own updates may come to the same name.
+        # The fork has it in place, and its own updates may use the same name.
         data = msgspec.structs.replace(entry.decode(e.ProgramPinned), waiting="")
     return Draft(entry.kind, data, None if ref is not None else value, ref)

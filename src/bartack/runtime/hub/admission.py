@@ -1,7 +1,7 @@
-"""Who a foreign process is: outside every run, a command of this run, or something else inside a run.
+"""Finds out what a foreign process is: outside every run, a command of this run, or another process inside a run.
 
-Told by the kernel (the peer's credentials) and by ancestry, before hello is answered. This keeps an agent from answering its own
-questions, or those of another run, by accident or on purpose; it is not a boundary between processes of one user.
+The kernel (the peer's credentials) and its ancestors show it, before its hello is answered. This keeps an agent from answering its
+own questions, or those of another run, by accident or on purpose. It is not a boundary between processes of one user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCAL_PEERPID: Final = 2
 
 
 class Gatekeeper:
-    """Decides what a process that says hello may ask for.
+    """Decides what a process may ask for when it sends its hello.
 
     Args:
         step_of: The key of the step that a token belongs to.
@@ -72,7 +72,7 @@ class Gatekeeper:
 def _credentials(sock: socket.socket) -> tuple[int, int]:
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        # The socket's directory and mode let in this user only; macOS tells the process alone.
+        # The socket's directory and mode let in this user only; macOS has only the number of the process.
         return sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), os.getuid()
     pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
     return pid, uid

@@ -1,4 +1,4 @@
-"""The loop of a hub, as agents that are programs see it."""
+"""The loop of a hub, as agents that are programs see it: ``HubHost``, for ``agent_programs.py``."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class HubHost:
         self._poller.unregister(fd)
 
     def event(self, event: ParentEvent) -> bool:
-        """The keeper reports; whether it is of an agent's process."""
+        """Handle a report of the keeper; ``False`` if it is not about the process of an agent."""
         number = getattr(event, "token", None)
         owner = self._owners.get(number) if isinstance(number, int) else None
         if owner is None or number is None:
@@ -128,7 +128,7 @@ class HubHost:
         return True
 
     def pump(self, timeout_s: float) -> None:
-        """Wait for agents and their keeper, and for nobody else: the run is over."""
+        """Wait for agents and their keeper only: the run is over."""
         keeper = self._keeper()
         if keeper is None:
             self.all_lost()

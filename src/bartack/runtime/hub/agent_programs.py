@@ -1,4 +1,4 @@
-"""Agents that are programs, in the loop of the hub: who keeps their processes, what they are asked, and what became of it.
+"""Agents that are programs, in the loop of the hub: their processes, the calls to them, and the outcomes of those.
 
 Everything about the protocol is decided in ``bartack.agents``; here a step becomes a request, and a result the outcome of a step.
 """
@@ -69,11 +69,11 @@ class AgentHost(Host, Protocol):
         ...
 
     def show(self, channel: Literal["note"], worker: str, text: str, /) -> None:
-        """Tell people something."""
+        """Show people a note."""
         ...
 
     def pump(self, timeout_s: float) -> None:
-        """Wait for agents, and for nobody else."""
+        """Wait for agents only."""
         ...
 
 
@@ -92,7 +92,7 @@ class Programs:
     ) -> None:
         self._config = config.agents
         self.strict = config.budget.strict
-        """An agent that does not say what it cost has used all that was reserved."""
+        """An agent that does not report its cost counts as having used all that was reserved."""
         self._surroundings = Surroundings(
             run=dict(environment),
             folder=folder,
@@ -157,7 +157,7 @@ class Programs:
             del self._calls[action.token]
 
     def stop(self, token: int) -> bool:
-        """Give a call up; whether there is one."""
+        """Cancel a call; ``False`` if there is none."""
         waiting = [item for item in self._queue if item[0].token != token]
         if len(waiting) < len(self._queue):
             self._queue = waiting
@@ -177,7 +177,7 @@ class Programs:
         return max(min(dues) - self._now(), 0.0) if dues else None
 
     def take_ready(self) -> list[tuple[int, Ready]]:
-        """What has ended, and the tools that are called; and time goes on for the rest."""
+        """Calls that have ended, and the tools that are called; timers of the other calls are advanced."""
         now = self._now() if self._agents else 0.0
         for agent in self._agents.values():
             due = agent.next_due()
@@ -198,15 +198,15 @@ class Programs:
         self._ready.append((token, outcome))
 
     def begin_again(self, token: int) -> None:
-        """A command is sent once more: what the agent called before is not waited for any longer."""
+        """A command is sent once more: the tools that the agent called before are not waited for any longer."""
         self._forget_tools(token)
         self._ready.append((token, TalkBegins()))
 
     def wait(self, action: StartPrompt, name: str, event: CallRateLimit) -> None:
-        """An agent may not be asked before a moment."""
+        """An agent is rate limited until a moment."""
         until = parse_moment(event.resets_at) or 0
         self._ready.append((action.token, TalkWaits(until, name, event.error, event.status)))
-        self.show(action.path, f"agent {name} may not be asked before {event.resets_at}: {event.error}")
+        self.show(action.path, f"agent {name} is rate limited until {event.resets_at}: {event.error}")
 
     def attempt_failed(self, action: StartPrompt, name: str, event: CallRetry) -> None:
         """An attempt came to nothing, and the agent is asked again."""
@@ -225,7 +225,7 @@ class Programs:
         self._ready.append((token, ToolCall(self._numbers, name, encoded, call_id)))
 
     def answer(self, token: int, request: int, value: bytes, problem: str) -> bool:
-        """A tool has ended; whether it is one of these agents that called it."""
+        """A tool has ended; ``False`` if none of these agents called it."""
         call_id = self._tools.pop((token, request), None)
         call = self._calls.get(token)
         if call_id is None or call is None:
@@ -243,7 +243,7 @@ class Programs:
         return [(pid, name) for (name, _), agent in self._agents.items() for pid in agent.pids()]
 
     def wind_down(self) -> None:
-        """Let the agents end in order, all at the same time, and then let go of them."""
+        """Stop the agents, all at the same time, and then close them."""
         for agent in self._agents.values():
             agent.stop_all()
         until = time.monotonic() + WIND_DOWN_S
@@ -254,7 +254,7 @@ class Programs:
         self._agents.clear()
 
     def show(self, worker: str, text: str) -> None:
-        """Tell people something."""
+        """Show people a note."""
         if self._host is not None:
             self._host.show("note", worker, text)
 
@@ -266,7 +266,7 @@ class Programs:
             settings = config if isinstance(config, NdjsonConfig) else self._scripted(name, config, cwd)
             kind = "ndjson" if isinstance(config, NdjsonConfig) else "scripted"
             if cwd != self._workspace:
-                # Nobody knows whether anything else is to be done there: it may be removed soon.
+                # Whether it will be needed there again is unknown, and the directory may be removed soon.
                 idle_s = min(settings.idle_stop_s, IDLE_ELSEWHERE_S)
                 settings = msgspec.structs.replace(settings, idle_stop_s=idle_s)
             agent = self._agents[name, cwd] = NdjsonAgent(
@@ -287,13 +287,13 @@ class Programs:
 
 
 class _Sink:
-    """Who hears of one call."""
+    """Takes the events of one call."""
 
     def __init__(self, programs: Programs, action: StartPrompt, name: str) -> None:
         self.over = False
         self._begun = False
         self._waits = False
-        """The agent said when it may be asked again: that is shown already, and the attempt did not fail."""
+        """The agent is rate limited: that is shown already, and the attempt did not fail."""
         self._programs = programs
         self._action = action
         self._name = name
@@ -323,17 +323,17 @@ class _Sink:
     def done(self, outcome: AgentOutcome) -> None:
         """See ``CallSink.done``."""
         self.over = True
-        told = outcome if isinstance(outcome, AgentError) else self._settle(outcome)
-        self._programs.done(self._action.token, told)
+        settled = outcome if isinstance(outcome, AgentError) else self._settle(outcome)
+        self._programs.done(self._action.token, settled)
 
     def _settle(self, result: AgentResult) -> Outcome:
-        """What an answer costs: what the agent says, or what the settings say where it says nothing."""
+        """The outcome with its cost: what the agent reports, or what the settings count if it reports none."""
         made = make_outcome(self._action, self._name, result)
         reserved = self._action.reserved_usd
         if not reserved or result.usage.cost_usd is not None:
             return made
         counted = reserved if self._programs.strict else 0.0
-        self.warn(f"agent {self._name} did not say what it cost: {counted:.2f} USD are counted")
+        self.warn(f"agent {self._name} did not report its cost: {counted:.2f} USD are counted")
         return msgspec.structs.replace(made, usd=counted)
 
 

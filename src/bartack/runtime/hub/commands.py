@@ -1,7 +1,7 @@
 """The commands a run has under way: their input and output files, and how they ended.
 
-Output goes to files without a name instead of pipes: nothing has to be read while a command runs, nothing is lost when it leaves a
-process behind that holds the pipe, and a flood cannot fill the hub's memory.
+Output goes to files without a name instead of pipes. Nothing has to be read while a command runs, a process that it leaves running
+cannot hold a pipe open, and large output cannot fill the hub's memory.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _LARGE: Final = 1024 * 1024
 _PIECE: Final = 1024 * 1024
 
 _EXHAUSTED: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EDEADLK}
-"""Nothing could be started at all: no fault of the program that was asked for."""
+"""The system could start no process at all: not a fault of the program that was asked for."""
 
 Show = Callable[[Literal["out", "err"], str, str], None]
-"""Shows lines of output: which one, of whose command, and the text."""
+"""Shows lines of output: the stream, the worker, and the text."""
 
 
 class _Tail:
@@ -162,7 +162,7 @@ class Commands:
         self.patience_s = min(self.patience_s, running.patience_s)
 
     def stop(self, keeper: ParentClient, token: int) -> None:
-        """End commands with everything they started: first asked, then killed."""
+        """Stop commands with everything they started: terminated first, killed after ``GRACE_S``."""
         number = self._numbers.get(token)
         if number is not None:
             keeper.stop(number, GRACE_S)
@@ -173,7 +173,7 @@ class Commands:
         ended: Callable[[int, ShellEnd], None],
         left_behind: Callable[[str, list[str], list[str]], None],
     ) -> None:
-        """The keeper reports."""
+        """Handle a report of the keeper."""
         match event:
             case Started(token=number, pids=pids, pidfds=pidfds):
                 for fd in pidfds:
@@ -198,7 +198,7 @@ class Commands:
                 return
 
     def processes(self, step_of: Callable[[int], str]) -> list[Process]:
-        """What runs; ``step_of`` tells the step that commands are run for."""
+        """The processes; ``step_of`` returns the step of a token."""
         return [
             Process(
                 "command",
@@ -238,7 +238,7 @@ class Commands:
         self.patience_s = min((running.patience_s for running in self._running.values()), default=LOOK_S)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for number in list(self._running):
             running = self._forget(number)
             if running is not None:
@@ -256,7 +256,7 @@ class Commands:
             stdout, stderr = (_read_end(fd, running.args) for fd in (running.stdout, running.stderr))
             if running.args.form is None:
                 return ShellEnd(running.status, stdout, stderr, by_itself=running.by_itself)
-            # A form says by this signal that one inside a word of it wrote too much.
+            # This signal means that a form inside a word of the form wrote too much.
             too_large = running.status == -LIMIT_SIGNAL or (not running.args.live and running.is_too_large())
             status = running.status if running.status >= 0 else 128 - running.status
             return ShellEnd(status, stdout, stderr, too_large=too_large, by_itself=running.by_itself)

@@ -55,14 +55,14 @@ class Connection:
 
     @property
     def wants_read(self) -> bool:
-        """Whether the peer may go on talking."""
+        """Whether the peer may send more."""
         return self.waiting_bytes < HIGH_WATER
 
     def receive(self) -> list[bytes] | None:
-        """The frames that arrived; ``None`` when the other side is gone. Any error on the socket is its death.
+        """The frames that arrived; ``None`` when the other side is gone. Any error on the socket counts as that.
 
         Raises:
-            FrameError: What arrived is no frame.
+            FrameError: The bytes are not a frame.
         """
         try:
             size = self.sock.recv_into(_buffer)
@@ -74,11 +74,11 @@ class Connection:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing waits to be sent, and the loop waits for the peer to talk."""
+        """Whether nothing waits to be sent, and the loop waits for the peer's next frame."""
         return not (self._queue or self._current or self.closing) and self.events == READ
 
     def send(self, data: bytes, *, urgent: bool = False) -> bool:
-        """Send a frame, now or when the socket takes it; tells whether it is on its way as a whole, and nothing else waits."""
+        """Send a frame, now or when the socket takes it; ``True`` if the whole frame was sent and nothing else waits."""
         if not self._queue and not self._current:
             # Most frames are short, and go out at once; what is left of one that does not waits.
             try:
@@ -122,7 +122,7 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self.sock.close()
 
     def _take(self) -> bool:

@@ -30,7 +30,7 @@ class Connections:
     """All open connections, by their number.
 
     Args:
-        core: Gets the frames that arrive.
+        core: Called with the frames that arrive.
         poller: Where connections are waited for.
         gate: Decides which processes outside may connect.
         parents: The programs that the run's own processes descend from.
@@ -63,7 +63,7 @@ class Connections:
         return connection
 
     def drop_stuck(self, now: float) -> None:
-        """Drop processes outside that do not say hello, or do not read what they asked for."""
+        """Drop processes outside that send no hello, or do not read their answers."""
         for connection in silent(self._open.values(), now):
             self._drop(connection)
         for connection in list(self._open.values()):
@@ -72,7 +72,7 @@ class Connections:
                 self._drop(connection)
 
     def close(self) -> None:
-        """Close all, after what they take at once."""
+        """Close all, after sending what their sockets take at once."""
         for connection in self._open.values():
             connection.flush()
             connection.close()
@@ -127,7 +127,7 @@ class Connections:
             return  # dropped for an earlier frame of the same read
         claimed = (frame.path, frame.incarnation) if frame.role == "worker" else None
         if connection.greeted or claimed != connection.worker:
-            # Only the process that was started for a worker is that worker, and a process says hello once.
+            # Only the process that was started for a worker is that worker, and a process sends one hello.
             self._drop(connection)
             return
         connection.greeted = True

@@ -1,7 +1,7 @@
 """Making a run: from a program and its arguments to a directory with a journal. Nothing runs yet.
 
-A run exists from the moment its journal has a name, and no journal has a name without the entries that say which run it is.
-Before that everything is durable that a resume needs: the program, the settings that were given, and the directories. So a power
+A run exists from the moment its journal has a name, and the entries that identify the run are in the journal before it has one.
+Everything that a resume needs is durable before that: the program, the settings that were given, and the directories. So a power
 cut leaves a whole run or none. ``launch.py`` runs it.
 """
 
@@ -55,18 +55,18 @@ class RunRequest(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A run that can be made: its program can be executed, and its arguments fit.
+    """A run that can be made: its program can be executed with its arguments.
 
     Attributes:
         sources: The files of the program.
-        created: Says everything of the run but its id and its place.
+        created: The first entry, but for the run's id and its place.
         arguments: Of its first worker.
         state_dir: Where runs are kept.
         durability: What an acknowledged entry survives.
         sets: Settings that were given for this run.
-        config: The settings of the workspace, which say what is secret.
+        config: The settings of the workspace, which name the secrets.
         notes: What a person should know of the program.
-        warnings: What the check of the program has to say; nothing of it keeps the program from running.
+        warnings: Findings of the check of the program that do not keep it from running.
     """
 
     sources: dict[str, bytes]
@@ -95,13 +95,13 @@ def create_run(
         workspace: Where its commands and relative paths are.
         config: The settings of the workspace.
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
-        note: Takes what a person should know of the program before it runs.
-        warn: Called with what the check of the program has to say, if it has.
+        note: Called with what a person should know of the program before it runs.
+        warn: Called with the findings of the check of the program, if there are any.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
         ProgramFaultError: The program has errors; no run was made.
-        UsageError: The arguments do not fit; no run was made.
+        UsageError: The arguments do not match the worker; no run was made.
         AgentConfigError: An agent that it may ask cannot be used; no run was made.
         ScriptError: The script of a scripted agent cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
@@ -198,7 +198,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     batch.make_dirs(str(runs))
     if disk is None:
         shield(str(plan.state_dir))
-    # Whoever made these may not have come to sync them.
+    # The process that made these may have died before it synced them.
     batch.include_dir(str(plan.state_dir))
     batch.include_dir(str(plan.state_dir.parent))
     run_id, path = claim_run_dir(runs, batch=batch)
@@ -223,7 +223,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
 
 
 def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
-    """Look at the agents of a program before anybody is paid for anything."""
+    """Check the agents of a program before the run can cost anything."""
     names = {name or config.default_agent for name in wanted} - {""}
     # Scripts are read when the run begins, asked or not.
     scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}

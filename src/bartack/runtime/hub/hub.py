@@ -1,8 +1,35 @@
-"""The hub: the process that owns a run. A loop around the core; everything it decides is decided there.
+"""The hub: the process that owns a run. It is a loop around the core (``kernel/core.py``), which makes every decision.
 
-One turn: take what is ready, look once more for who became ready meanwhile, commit once for all of them, then do and say what was
-decided. Processes are started by two parent programs, so that nothing the hub starts can outlive it: the zygote forks workers, the
-keeper runs commands.
+**One turn, in order** (``_turn``, ``_turn_end`` and ``_beat`` below):
+
+1. *Poll.* Wait for descriptors that are ready, no longer than until the next timer, the next reply of an agent or the next look.
+2. *Frames to the core.* Each ready descriptor has a function. That of a connection decodes its frames and calls ``Core.frame`` for
+   each; those of the parent programs report processes that started or ended. The core stages entries and collects actions.
+3. *Timers.* ``Core.tick`` fires the timers that are due.
+4. *A second poll*, without waiting, if a commit is due and there is more than one connection. A sync of the disk takes far longer
+   than reading a socket. Workers whose frames arrived meanwhile share this commit instead of waiting for one of their own, so
+   the number of syncs does not grow with the number of workers. After it, a signal to stop is obeyed.
+5. *Actions before the commit* (``Turn.at_once``). ``kernel/turn.py`` explains which actions these are and why that is safe.
+6. *Commit.* One write and one sync for all entries of the turn, if one of them or an action asks for it (``Turn.must_sync``). Other
+   entries stay staged until the next commit, until the loop was idle for ``IDLE_COMMIT_S``, or until there are ``STAGED_LIMIT``.
+7. *Actions after the commit*, in the order in which the core decided them: answers, history, processes, prompts, notes. An action
+   can fail at once and so lead to new decisions; steps 5 to 7 are repeated until there are none.
+8. *Heartbeat.* Replies of agents that are due go to the core, each with steps 5 to 7. Once a second the hub updates the file that
+   shows that it is alive, and looks for what no process reports: a vanished directory, long bodies, deadlocks.
+
+**Nothing leaves before its entries are durable.** A worker that gets an answer continues on it, an agent that gets a prompt costs
+money, and a person who reads a note relies on it. If the hub died after sending and before syncing, the next hub would not know
+of it and would decide anew, perhaps otherwise. So actions wait for the commit. A hub that dies between the commit and its actions
+loses only those, and the next hub derives them again from the state.
+
+**When the hub dies**, its sockets to the two parent programs close. The zygote, which forks the workers, and the keeper, which runs
+commands and agents, then kill everything below them and end. Where the system has subreapers, a guardian above each of them kills
+the rest if the parent program was killed itself. All of them hold the lock of the tree, and the next hub waits for that lock
+before it executes anything (``orphans.py``). When a parent program dies and the hub lives, the hub kills what is left of its tree
+and starts another one (``parents.py``).
+
+Read on in ``connections.py`` (frames), ``worker_processes.py`` and ``commands.py`` (processes), ``prompts.py`` (agents), and
+``launch.py`` (how a hub begins and ends).
 """
 
 from __future__ import annotations
@@ -24,7 +51,7 @@ from bartack.runtime.hub.agent_host import HubHost
 from bartack.runtime.hub.clock import HubClock
 from bartack.runtime.hub.commands import Commands
 from bartack.runtime.hub.connections import Connections
-from bartack.runtime.hub.listener import Door
+from bartack.runtime.hub.listener import Listener
 from bartack.runtime.hub.orphans import kill_orphans
 from bartack.runtime.hub.parents import NAMES, Parents
 from bartack.runtime.hub.poller import READ, open_poller
@@ -56,18 +83,18 @@ from bartack.supervision import (
 )
 
 IDLE_COMMIT_S: Final = 0.05
-"""Entries nobody waits for are made durable when nothing has happened for this long."""
+"""Entries that no action waits for are made durable when nothing has happened for this long."""
 STAGED_LIMIT: Final = 1000
-"""More entries than this are never kept waiting."""
+"""So that a crash loses few entries: this many are committed in any case."""
 SWEEP_S: Final = 5.0
 LOOK_S: Final = 1.0
-"""How often the hub leaves a sign of life, and looks at what nobody reports."""
+"""How often the hub leaves a sign of life, and looks for what no process reports."""
 DEADLOCK_NOTE_S: Final = 10.0
 """How long all workers wait for each other before the log has it, too."""
 
 
 class Observer(Protocol):
-    """Somebody who watches a run from inside the hub's process: the live view, or nobody."""
+    """Watches a run from inside the hub's process, like the live view."""
 
     @property
     def listens(self) -> bool:
@@ -79,11 +106,11 @@ class Observer(Protocol):
         ...
 
     def opened(self, hub: Hub) -> None:
-        """The hub is there: it listens, and can be asked and told things from now on."""
+        """The hub listens, and takes requests from now on."""
         ...
 
     def entries(self, recorded: list[Recorded]) -> None:
-        """These entries are durable."""
+        """Entries became durable."""
         ...
 
     def show(self, channel: str, worker: str, text: str) -> None:
@@ -103,7 +130,7 @@ class Hub:
     """Drives one run until it ends or is interrupted."""
 
     _waits: Sequence[str] = ()
-    """What all workers waited for when the hub looked last, if they waited for each other."""
+    """What each worker waited for at the last look, if all waited for each other."""
     _deadlocked_at = 0.0
     _soft_files = 0
     """How many files this process could open before the hub raised the limit; its children can open as many."""
@@ -131,7 +158,7 @@ class Hub:
         self._tokens = 0
         self._began_us = time.time_ns() // 1000
         self._status = ""
-        self._door: Door | None = None
+        self._listener: Listener | None = None
         self._swept = self._looked = 0.0
         self._signals = Signals(self._poller, clock.continued)
         self._done_with: list[str] = []
@@ -173,7 +200,7 @@ class Hub:
         """Run until the run has ended or is interrupted; returns completed, failed, cancelled, interrupted or disk.
 
         Args:
-            begin: Tells the core what to begin with: a new run, or one to resume.
+            begin: Starts or resumes the run in the core.
         """
         self._soft_files = raise_files()
         set_subreaper()
@@ -182,7 +209,7 @@ class Hub:
             self._core.turn.listen()
         with self._signals:
             try:
-                self._mirror.mend_transcript()
+                self._mirror.repair_transcript()
                 begin(self._core)
                 self._open()
                 self._observer.opened(self)
@@ -202,8 +229,8 @@ class Hub:
                 restore_files(self._soft_files)
         return self._status
 
-    def sign_off(self) -> None:
-        """Say in the run's files that nobody runs it any more. Called when its lock is free: whoever reads it may take over."""
+    def write_left(self) -> None:
+        """Write to the run's files that no process runs it. Called when its lock is free: a reader of them may take over."""
         self._mirror.write(self._journal.synced_seq, active=False, status=self._status)
 
     def forget_when_durable(self, files: list[str]) -> None:
@@ -211,7 +238,7 @@ class Hub:
         self._done_with += files
 
     def interrupt(self, status: str = "interrupted") -> None:
-        """Stop in order at the end of this turn; the run stays resumable."""
+        """Stop at the end of this turn; the run stays resumable."""
         if not self._status:
             self._core.stop(status)
             self._turn_end()
@@ -231,7 +258,7 @@ class Hub:
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether a question is open and nobody in the run can go on before it is answered."""
+        """Whether a question is open and no worker can continue before it is answered."""
         return is_blocked_on_people(self._core)
 
     def take_turn_after(self, seconds: float) -> None:
@@ -264,7 +291,7 @@ class Hub:
 
         Raises:
             QuestionNotFoundError: There is none of this number.
-            QuestionAnsweredError: Somebody was first.
+            QuestionAnsweredError: It was answered before.
             TypeMismatchError: The answer is not of the kind that was asked for.
         """
         self._core.questions.answer(number, msgspec.Raw(msgspec.json.encode(value)), by)
@@ -278,7 +305,7 @@ class Hub:
             call(events)
         self._core.tick()
         if self._core.turn.must_sync and len(self._connections) > 1:
-            # Late commit: whoever became ready meanwhile shares the sync.
+            # Late commit: connections that became ready meanwhile share the sync.
             for call, events in self._poller.wait(0.0):
                 call(events)
         if self._signals.seen:
@@ -288,7 +315,7 @@ class Hub:
         self._observer.turn(self._core.state)
 
     def _turn_end(self, *, idle: bool = False) -> None:
-        """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        """Commit if an action waits for it, then perform the actions, until they lead to no more."""
         core, turn, journal = self._core, self._core.turn, self._journal
         while True:
             core.settle()
@@ -299,8 +326,8 @@ class Hub:
                 if staged < STAGED_LIMIT and not (idle and staged):
                     return
             journal.commit()
-            if self._observer.listens and (heard := turn.take_heard()):
-                self._observer.entries(heard)
+            if self._observer.listens and (recorded := turn.take_heard()):
+                self._observer.entries(recorded)
             while self._done_with:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._done_with.pop())
@@ -341,8 +368,8 @@ class Hub:
             self._looked = now
             self._run.beat()
             self._check_kept()
-            if self._door is not None:
-                self._door.look(now)
+            if self._listener is not None:
+                self._listener.look(now)
             self._read_scoreboards()
             self._look_for_deadlock(now)
         self._commands.look(now, self._core.shell_too_large)
@@ -351,18 +378,18 @@ class Hub:
             self._connections.drop_stuck(now)
 
     def _check_kept(self) -> None:
-        """A run that waits writes nothing, and would not notice for long that its directory is gone."""
+        """Stop if the directory of the run is gone. A run that only waits writes nothing, and would not notice it."""
         if not self._status and not os.path.exists(self._run.journal):
             self.interrupt("disk")
 
     def _read_scoreboards(self) -> None:
-        """Record bodies that have run for long, like all steps that take their time."""
+        """Record steps whose bodies have been running for some time."""
         for number in self._workers.connection_numbers():
             self._workers.read_scoreboard(number)
             self._turn_end()
 
     def _look_for_deadlock(self, now: float) -> None:
-        """Report that all workers wait for each other, when two looks have found the same; after some time also in the log."""
+        """Report that all workers wait for each other, if two looks found the same; after ``DEADLOCK_NOTE_S`` also in the log."""
         waits = find_deadlock(self._core)
         settled, self._waits = waits == self._waits, waits
         if not settled or (waits and not self._workers.are_asleep()):
@@ -384,11 +411,11 @@ class Hub:
         if self._prompts.programs is not None:
             self._prompts.programs.attach(self._host)
         group = None if self._account is None else self._account.groups[-1]
-        self._door = Door(self._run.listen(group), self._poller, self._connections.add)
+        self._listener = Listener(self._run.listen(group), self._poller, self._connections.add)
 
     def _close(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        if self._listener is not None:
+            self._listener.close()
             self._run.remove_socket()
         if self._prompts.programs is not None:
             self._prompts.programs.wind_down()

@@ -28,13 +28,13 @@ def take_in(run: RunDir, core: Core) -> list[str]:
             full.add(left.mailbox)  # it stays for the next time, and so does all that came after it
             continue
         except BartackError:
-            pass  # what nobody can take (a question answered meanwhile, a closed mailbox) is dropped with its file
+            pass  # the file is dropped: the question was answered meanwhile, or the mailbox is closed
         taken.append(path)
     return taken
 
 
 def _set_aside(core: Core, refused: list[str]) -> None:
-    """Tell of files that do not count, and keep them out of the way."""
+    """Report refused files, and rename them so that they are not read again."""
     for path in refused:
         with contextlib.suppress(OSError):  # it stays where it is and is refused again
             os.replace(path, path + REFUSED)

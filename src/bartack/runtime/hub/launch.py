@@ -73,16 +73,16 @@ def drive(
     Args:
         run: The run.
         config: The settings of its workspace.
-        observer: Who watches.
+        observer: Watches it.
         unknown: What to do with a step whose outcome is not known.
         workspace: Where its workspace is, if it is not where it was.
-        telemetry: Whom to tell what happens.
-        describe: Says for run.json how far a run of the pipeline is.
+        telemetry: Takes the events of the run.
+        describe: Describes the progress of a run of the pipeline, for run.json.
         sets: Settings in ``config`` that were given for this run now, and hold from now on.
         accept_loss: Resume a run whose journal has lost acknowledged entries with those that are left.
 
     Raises:
-        ConfigError: OpenTelemetry is to be told, and is not installed.
+        ConfigError: OpenTelemetry is configured, and is not installed.
         JournalLockedError: Another process runs it.
         JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed.
         BlobMissingError: A large value of it is missing; nothing was executed or changed.
@@ -90,7 +90,7 @@ def drive(
         HubStoppedError: Another process runs it and is stopped.
         MachineError: This machine lacks something that every run needs; nothing was executed or changed.
         ResumeRefusedError: It has ended for good, or needs a decision first.
-        PeerRefusedError: This process belongs to a run that may not resume it.
+        PeerRefusedError: This process belongs to a run that is not allowed to resume it.
         ForeignRunError: It came from elsewhere, and is not trusted.
         UntrustedError: Another user can change it.
     """
@@ -128,7 +128,7 @@ def _drive(
     journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
     try:
-        # From here to the entry that says that a hub runs it, nothing has been alive yet.
+        # Opening the journal touched the file of the heartbeat, but no hub runs the run before its entry is written.
         run.keep_sign_of_life(last_life)
         _make_ready(run, journal, state, observer, unknown)
         keep_sets(run.path, sets)
@@ -157,7 +157,7 @@ def _drive(
     finally:
         journal.close()
         if hub is not None:
-            hub.sign_off()
+            hub.write_left()
         digests.close()
 
 
@@ -181,7 +181,7 @@ def _own(
 def _make_ready(
     run: RunDir, journal: FileJournal, state: State, observer: Observer, unknown: UnknownDecision | None
 ) -> None:
-    """Report how the journal was found, put an interrupted update of the program in place, and see that the run may go on."""
+    """Report how the journal was found, complete an interrupted update of the program, and check that the run can be resumed."""
     if state.run is None:
         raise RunNotFoundError(run.id)
     finish_update(run.path, state.next_program)
@@ -199,9 +199,9 @@ def _note_secrets(core: Core, digests: Digests, veil: Veil) -> None:
 
 
 def _settle(run: RunDir, state: State, config: Config) -> None:
-    """Make durable what the run executes, unless whoever made it just did.
+    """Make the program of the run durable, unless it was when the run was created.
 
-    It may be a copy, or have been created without syncs, and the entries to come rest on it.
+    The run may be a copy, or have been created without syncs, and the entries to come depend on its program.
     """
     assert state.run is not None
     if config.durability != "power" or (state.hub == 0 and state.run.synced):
@@ -268,14 +268,14 @@ def _open_prompts(
 
 
 def check_telemetry(config: Config) -> None:
-    """Raise unless everybody who is to be told what happens can be.
+    """Raise unless all configured telemetry is available.
 
     Raises:
-        ConfigError: OpenTelemetry is to be told, and is not installed.
+        ConfigError: OpenTelemetry is configured, and is not installed.
     """
     if config.telemetry.otel:
         try:
-            importlib.import_module("bartack.telemetry.otel")  # only who asks for it has it installed
+            importlib.import_module("bartack.telemetry.otel")  # an optional dependency
         except ImportError as error:
             problem = f"OpenTelemetry is not installed ({error.name}); install bartack[otel]"
             raise ConfigError("bartack.toml: telemetry.otel", problem) from None
@@ -283,7 +283,7 @@ def check_telemetry(config: Config) -> None:
 
 @contextmanager
 def _tracing(telemetry: Telemetry) -> Generator[Telemetry]:
-    """Have OpenTelemetry told, too, as long as the run is driven."""
+    """Send events to OpenTelemetry, too, while the block is executed."""
     from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - see above
 
     traced = Telemetry() if telemetry is NO_TELEMETRY else telemetry

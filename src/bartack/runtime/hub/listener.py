@@ -1,4 +1,7 @@
-"""The door of the hub: who comes in from outside, and what is done when there is no room or somebody does not say who he is."""
+"""The listening socket of the hub: accepts processes from outside, and pauses when the hub has no descriptors left.
+
+What an accepted process may ask for is decided in ``admission.py``; its connection is one of ``connections.py``.
+"""
 
 from __future__ import annotations
 
@@ -12,43 +15,43 @@ from bartack.runtime.hub.poller import READ, Poller
 from bartack.supervision import files_limit
 
 PAUSE_S: Final = 1.0
-"""How long the door stays shut when nobody can be let in: the listener would be ready all the time."""
+"""How long no connection is accepted after one could not be: the socket would be ready all the time."""
 HELLO_S: Final = 10.0
-"""How long a stranger may take to say hello."""
+"""How long a process outside may take to send its hello."""
 
 
-class Door:
+class Listener:
     """A listening socket in the loop of the hub.
 
     Args:
-        listener: The socket.
+        sock: The socket.
         poller: The loop.
-        admit: Gets each connection.
+        admit: Called with each connection.
     """
 
     def __init__(
         self,
-        listener: socket.socket,
+        sock: socket.socket,
         poller: Poller,
         admit: Callable[[socket.socket], object],
     ) -> None:
-        self._listener = listener
+        self._sock = sock
         self._poller = poller
         self._admit = admit
-        self._shut = False
-        self._open_at = 0.0
-        poller.register(listener, READ, self.ready)
+        self._paused = False
+        self._resume_at = 0.0
+        poller.register(sock, READ, self.ready)
 
     def ready(self, events: int) -> None:
-        """Somebody is at the door."""
+        """Accept a connection."""
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
-            return  # he has left again
+            return  # the process has left again
         except OSError:
-            self._poller.unregister(self._listener)
-            self._shut = True
-            self._open_at = 0.0
+            self._poller.unregister(self._sock)
+            self._paused = True
+            self._resume_at = 0.0
             return
         try:
             check_room(sock.fileno(), files_limit())
@@ -58,23 +61,23 @@ class Door:
         self._admit(sock)
 
     def look(self, now: float) -> None:
-        """Time has passed: open the door again, if it was shut for long enough."""
-        if not self._shut:
+        """Time has passed: accept again, after a pause."""
+        if not self._paused:
             return
-        self._open_at = self._open_at or now + PAUSE_S
-        if now >= self._open_at:
-            self._shut = False
-            self._poller.register(self._listener, READ, self.ready)
+        self._resume_at = self._resume_at or now + PAUSE_S
+        if now >= self._resume_at:
+            self._paused = False
+            self._poller.register(self._sock, READ, self.ready)
 
     def close(self) -> None:
-        """Let nobody in any more."""
-        if not self._shut:
-            self._poller.unregister(self._listener)
-        self._listener.close()
+        """Accept no more connections."""
+        if not self._paused:
+            self._poller.unregister(self._sock)
+        self._sock.close()
 
 
 def silent(connections: Iterable[Connection], now: float) -> list[Connection]:
-    """The connections of strangers that had their time to say hello."""
+    """The connections of processes outside that did not send a hello in time."""
     return [
         connection
         for connection in connections

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final, TextIO, cast
 from bartack.journal import Veil
 
 LONGEST: Final = 64 * 1024
-"""So much of a line is held until its end comes: a secret may arrive in pieces."""
+"""Characters of a line that are held until its end arrives: a secret may come in pieces."""
 
 
 class HubLog(io.TextIOBase):

@@ -1,4 +1,4 @@
-"""What every run needs of the machine and of the process that runs it: looked at before a run is made or resumed."""
+"""What every run needs of the machine and of the process that runs it: checked before a run is made or resumed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bartack.errors import MachineError
 from bartack.supervision import find_flaw, most_files, processes_left
 
 FILES_KEPT: Final = 64
-"""So many descriptors no worker, command, agent or stranger gets: a hub needs them for its own files."""
+"""Descriptors that the hub keeps for its own files: no worker, command, agent or process outside gets them."""
 
 FILES_OF_WORKER: Final = 3
 """The hub's ends of a worker's socket, of its errors and of its scoreboard."""
@@ -21,7 +21,7 @@ FILES_LEAST: Final = 2 * FILES_KEPT
 PROCESSES_LEAST: Final = 8
 """The helpers of a hub with their guardians, one worker and one command."""
 _COUNTED: Final = 1024
-"""A larger limit of processes is not looked at: to count the processes would take longer than the start of a run should."""
+"""A larger limit of processes is not checked: counting the processes would take longer than the start of a run should."""
 
 
 def check_machine(*paths: str) -> None:
@@ -69,7 +69,7 @@ def workers_room(files: int) -> int:
 def check_room(descriptor: int, files: int) -> None:
     """Raise if a descriptor that was just opened is one of those that the hub needs for its own files.
 
-    The system gives the lowest number that is free, so the number tells how many are in use.
+    The system gives the lowest free number, so the number shows how many are in use.
 
     Raises:
         OSError: It is; the caller closes it.

@@ -1,7 +1,7 @@
-"""Ending what an earlier hub of a run has left, before a new one executes anything.
+"""Kills the orphans of an earlier hub of a run, before a new hub executes anything.
 
-Whoever is killed, his parent programs end what is below them; the lock of the tree says when they have. Only when all of them were
-killed at once something may be left that the lock does not tell of: it is found by its environment.
+When a hub dies, its parent programs kill their descendants and hold the lock of the tree until none is left. Only if all of them
+were killed at once, processes can be left while the lock is free: those are found by their environment.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from bartack.supervision import ProcessFacts, find_by_environment, kill_tree, re
 
 
 def kill_orphans(run: RunDir, wait_s: float, *, first: bool) -> None:
-    """Nothing that an earlier hub of the run has started is left when this returns.
+    """Wait until no process of an earlier hub of the run is left, and kill those that do not end.
 
     Args:
         run: The run.
-        wait_s: How long the parents of an earlier hub may take to end their trees by themselves.
-        first: There was no earlier hub; only the lock is looked at.
+        wait_s: How long the parent programs of an earlier hub may take to kill their trees.
+        first: The run has had no hub yet; only the lock is checked.
 
     Raises:
-        TreeLockedError: Something of it cannot be ended.
+        TreeLockedError: A process cannot be killed.
     """
     lock = str(run.tree_lock)
     try:
@@ -35,7 +35,7 @@ def kill_orphans(run: RunDir, wait_s: float, *, first: bool) -> None:
 
 
 def _sweep(run: RunDir) -> None:
-    """End every process that was started for the run, but none that started this one."""
+    """Kill every process that was started for the run, except those that started this one."""
     above = _ancestors()
     found = [
         facts for facts in find_by_environment("BARTACK_RUN_DIR", str(run.path)) if facts.pid not in above
@@ -46,7 +46,7 @@ def _sweep(run: RunDir) -> None:
 
 
 def _ancestors() -> set[int]:
-    """Whoever resumes a run from a terminal that the run itself once opened must not be ended by that."""
+    """The processes above this one. A run can be resumed from a terminal that it once opened, which must survive."""
     found: set[int] = set()
     pid = os.getppid()
     while pid > 1 and pid not in found:

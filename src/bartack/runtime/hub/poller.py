@@ -1,7 +1,7 @@
-"""What the loop of a hub waits with: descriptors, and what is called when one of them is ready.
+"""How the loop of a hub waits: for descriptors, each with a function that is called when it is ready.
 
-It has the role of ``selectors.DefaultSelector``, without the keys that one makes of everybody who is ready: on Linux it asks the
-kernel itself. Everywhere else it is that selector.
+It has the role of ``selectors.DefaultSelector``. On Linux it uses ``epoll`` directly, without the key objects that the selector
+makes for all ready descriptors; elsewhere it is that selector.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 
 Call = Callable[[int], None]
-"""Gets what is possible, of what was asked for: ``READ``, ``WRITE`` or both."""
+"""Called with the events that are possible, of those that were registered: ``READ``, ``WRITE`` or both."""
 
 
 class HasFileno(Protocol):
@@ -29,31 +29,31 @@ class HasFileno(Protocol):
 
 
 class Poller(Protocol):
-    """Who is waited for."""
+    """The descriptors that are waited for."""
 
     def register(self, what: int | HasFileno, events: int, call: Call) -> None:
-        """Wait for these events of somebody, too."""
+        """Wait for these events of a descriptor, too."""
         ...
 
     def modify(self, what: int | HasFileno, events: int) -> None:
-        """Wait for other events of somebody."""
+        """Wait for other events of a descriptor."""
         ...
 
     def unregister(self, what: int | HasFileno) -> None:
-        """Wait for somebody no longer.
+        """Wait for a descriptor no longer.
 
         Raises:
-            KeyError: Nobody waits for him.
-            ValueError: He has no descriptor any more.
+            KeyError: It is not registered.
+            ValueError: It is closed.
         """
         ...
 
     def wait(self, timeout_s: float) -> list[tuple[Call, int]]:
-        """Whom to call, and with what: those who are ready now or, if there is nobody, as soon as somebody is."""
+        """Wait until a descriptor is ready or the time is over; returns what to call, and with which events."""
         ...
 
     def close(self) -> None:
-        """Wait for nobody any more."""
+        """Free what the system holds for it."""
         ...
 
 
@@ -124,10 +124,10 @@ if sys.platform == "linux":
             self._waiting.clear()
 
     def _fd(what: int | HasFileno) -> int:
-        """The descriptor of somebody.
+        """The number of a descriptor.
 
         Raises:
-            ValueError: He has none any more.
+            ValueError: It is closed.
         """
         fd = what if isinstance(what, int) else what.fileno()
         if fd < 0:
@@ -138,7 +138,7 @@ if sys.platform == "linux":
         return (select.EPOLLIN if events & READ else 0) | (select.EPOLLOUT if events & WRITE else 0)
 
     def _possible(found: int, asked: int) -> int:
-        """What the kernel has found, of what was asked for. A peer that is gone can be read and written: that tells it."""
+        """The registered events among those that the kernel found. A lost peer counts as ready: reading then shows the loss."""
         read = READ if found & ~select.EPOLLOUT else 0
         write = WRITE if found & ~select.EPOLLIN else 0
         return (read | write) & asked

@@ -1,7 +1,7 @@
-"""What is known of a worker's process when it is gone: how long it lived, how much memory it took, what it said last.
+"""What is known of a worker's process when it is gone: how long it lived, how much memory it took, what it wrote last.
 
-What a worker writes as errors comes through a pipe to the hub, which passes it on as it is and keeps the end of it: also what the
-interpreter or a C library says in its last moment, which no code of ours in the worker would see.
+The standard error of a worker is a pipe to the hub, which passes the bytes on and keeps the last of them. So it also has what the
+interpreter or a C library writes while the process dies, which no code in the worker would see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bartack.runtime.kernel.workers import NOTHING_KNOWN, ProcessEnd
 from bartack.supervision import count_oom_kills
 
 TAIL_BYTES: Final = 4096
-"""So much of what a process wrote is kept."""
+"""Bytes that are kept of what a process wrote last."""
 _CHUNK: Final = 64 * 1024
 
 
@@ -31,12 +31,12 @@ class _Life:
 
 
 class PostMortem:
-    """Sees the processes of a run's workers from their start to their end.
+    """Follows the processes of a run's workers from their start to their end.
 
     Args:
         watch: Has a function called whenever a descriptor can be read.
         unwatch: Ends that.
-        pass_on: Where what they write as errors goes.
+        pass_on: Takes the bytes that they write to standard error.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class PostMortem:
         self._oom_kills = count_oom_kills()
 
     def begin(self, token: int) -> int:
-        """A process is about to start; returns where it shall write its errors. The caller closes that."""
+        """A process is about to start; returns the descriptor of its standard error. The caller closes that."""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         life = self._lives[token] = _Life(reader)
 
         def ready() -> None:
-            self._hear(life)
+            self._read(life)
 
         self._watch(reader, ready)
         return writer
@@ -82,7 +82,7 @@ class PostMortem:
         life = self._lives.pop(token, None)
         if life is None:
             return NOTHING_KNOWN
-        self._hear_out(life)
+        self._read_rest(life)
         text = life.tail.decode("utf-8", "replace")
         return ProcessEnd(
             pid=life.pid,
@@ -100,14 +100,14 @@ class PostMortem:
         return "oom" if more else reason
 
     def close(self) -> None:
-        """Take the last words of all, and let go of them."""
+        """Read what is left in all pipes, and close them."""
         for token in list(self._lives):
-            self._hear_out(self._lives.pop(token))
+            self._read_rest(self._lives.pop(token))
 
-    def _hear(self, life: _Life) -> bool:
-        """Take what there is; tell whether there may be more."""
+    def _read(self, life: _Life) -> bool:
+        """Read once; returns whether there may be more."""
         if life.reader < 0:
-            return False  # it was heard out since the hub looked who is ready
+            return False  # its rest was read since the poller found it ready
         try:
             data = os.read(life.reader, _CHUNK)
         except BlockingIOError:
@@ -119,8 +119,8 @@ class PostMortem:
         self._pass_on(data)
         return True
 
-    def _hear_out(self, life: _Life) -> None:
-        while self._hear(life):
+    def _read_rest(self, life: _Life) -> None:
+        while self._read(life):
             pass
         self._close(life)
 

@@ -1,7 +1,7 @@
-"""Calls of agents that are under way. Knows which agents there are, what they still do, and when a reply is due.
+"""Calls of agents that are under way: which agents are configured, what they still do, and when a reply is due.
 
-A reply is read as what was asked for here, in one place for all agents: what does not fit is worth one more request in the same
-conversation, then it is an error. Both are one step.
+Replies are checked here against what was asked for, in one place for all agents. An invalid reply leads to one more request in the
+same conversation, a second one is an error. Both requests are one step. Agents that are programs are in ``agent_programs.py``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Call:
 
 
 class Prompts:
-    """Sends prompts to agents, passes the tools on that they call, and keeps their replies until they are due."""
+    """Sends prompts to agents, passes on their tool calls, and keeps their replies until they are due."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Prompts:
         self._calls: dict[int, _Call] = {}
         self._due: list[tuple[float, int, Event]] = []
         self._later: list[tuple[float, int, StartPrompt]] = []
-        """Agents that may not be asked yet, and when they may."""
+        """Prompts to agents that are rate limited, and when they are sent again."""
 
     def start(self, action: StartPrompt) -> None:
-        """Call an agent; what it does is there when it is due."""
+        """Call an agent; ``take_ready`` returns what it does when it is due."""
         try:
             if self.programs is not None and self.programs.serves(self._name(action), action.args):
                 self.programs.start(action, self._name(action))
@@ -103,12 +103,12 @@ class Prompts:
                 self._end(action.token, self._obey(action, action.args.command))
             else:
                 call = self._calls[action.token] = self._ask(action)
-                self._go_on(call)
+                self._continue(call)
         except AgentError as error:
             self._end(action.token, error)
 
     def stop(self, token: int) -> None:
-        """Give a call up; that is its outcome, at once, or as soon as nothing of a program's work is left."""
+        """Cancel a call; that is its outcome, at once, or when the processes of a program have ended."""
         if self.programs is not None and self.programs.stop(token):
             return
         self._due = [item for item in self._due if item[2].token != token]
@@ -126,7 +126,7 @@ class Prompts:
             return
         try:
             _check_answer(call, value, problem)
-            self._go_on(call)
+            self._continue(call)
         except AgentError as error:
             self._end(token, error)
 
@@ -143,32 +143,32 @@ class Prompts:
         """What is due."""
         if self._is_idle():
             return []
-        told = () if self.programs is None else self.programs.take_ready()
-        ready = [Event(token, what) for token, what in told]
+        of_programs = () if self.programs is None else self.programs.take_ready()
+        ready = [Event(token, what) for token, what in of_programs]
         self._start_due()
         while self._due and self._due[0][0] <= self._now():
             ready.append(heapq.heappop(self._due)[2])
         return ready
 
     def _is_idle(self) -> bool:
-        """Nothing can become due: asked after everything that happens."""
+        """Whether nothing can become due. This is asked in every turn."""
         return self.programs is None and not self._due and not self._later
 
     def unused(self) -> list[str | BartackError]:
-        """What is to be said of rules of scripts that have answered nothing: a remark, or an error where a script wants that."""
+        """Reports of rules of scripts that were never used: texts, or errors where a script requires that all are used."""
         found: list[str | BartackError] = []
         for name, agent in self._agents.items():
             strict = agent.script.strict_unused
             if agent.unused and (strict or agent.is_used):
-                told = f"rules of its script that were never used: {', '.join(map(str, agent.unused))}"
-                found.append(ScriptError(name, told) if strict else f"agent {name}: {told}")
+                text = f"rules of its script that were never used: {', '.join(map(str, agent.unused))}"
+                found.append(ScriptError(name, text) if strict else f"agent {name}: {text}")
         return found
 
     def _name(self, action: StartPrompt) -> str:
         return action.args.agent or self._default
 
     def _obey(self, action: StartPrompt, command: CommandArgs) -> Outcome:
-        """Have a scripted agent do what a command asks, without a process: runs in memory do."""
+        """Have a scripted agent execute a command without a process, as runs in memory do."""
         from bartack.agents import obey  # noqa: PLC0415 - only runs in memory need it
         from bartack.runtime.hub.agent_programs import make_outcome, make_request  # noqa: PLC0415 - likewise
 
@@ -201,21 +201,21 @@ class Prompts:
             role = args.command.role or ROLES.get(args.command.action, "general")
             text, key, cwd = args.command.prompt, args.command.key or key, args.command.cwd or cwd
             if args.command.rejected:
-                key = f"{key}:{action.p}:{action.n}"  # what it said under this key was refused
+                key = f"{key}:{action.p}:{action.n}"  # its answer under this key was refused
                 text = f"{text}\n\n{_refusal(args.command)}" if args.command.rejected_because else text
         if action.rejected[0]:
             # The key of the step is another one than before, but that of a command is its own.
             key = f"{key}:{action.key}"
             text = f"{text}\n\nYour last answer was refused: {action.rejected[1]}"
         while (before := agent.recall(key)) is not None and before.until_s:
-            key = f"{key}:again"  # what it said under this key was that it may not be asked yet
+            key = f"{key}:again"  # its answer under this key was that it is rate limited
         reply = agent.reply(Prompt(key, args.name, text, cwd, role))
         if args.command is None and self.programs is not None:
             for denied in reply.denials:
                 self.programs.show(action.path, f"agent {name}: {denied}")
         return _Call(action, agent, name, reply)
 
-    def _go_on(self, call: _Call) -> None:
+    def _continue(self, call: _Call) -> None:
         """The next call of a tool, or the reply."""
         token = call.action.token
         if call.left:
@@ -231,7 +231,7 @@ class Prompts:
             self._end(token, self._conclude(call), call.reply.delay_s)
 
     def _wait(self, call: _Call) -> None:
-        """The agent may not be asked yet: it is asked again when it may."""
+        """The agent is rate limited: it is asked again when the limit ends."""
         action, reply = call.action, call.reply
         until = self._clock.now_us() + int(reply.until_s * 1e6)
         self._calls.pop(action.token, None)
@@ -244,20 +244,20 @@ class Prompts:
             self.start(heapq.heappop(self._later)[2])
 
     def _conclude(self, call: _Call) -> Outcome:
-        """The reply as what was asked for. One that does not fit is to be mended, once."""
+        """The reply as what was asked for. The agent may correct an invalid one, once."""
         reply = call.reply
         try:
             return self._read(call, reply)
         except ReplyFaultsError as faults:
             assert call.schema is not None
-            mended = None if reply.exact else self._mend(call, repair_request(faults.faults, call.schema))
-            if mended is None:
+            repaired = None if reply.exact else self._repair(call, repair_request(faults.faults, call.schema))
+            if repaired is None:
                 raise _charged(ReplyInvalidError(call.name, str(faults), reply.text), reply) from None
         try:
-            return self._read(call, mended, reply)
+            return self._read(call, repaired, reply)
         except ReplyFaultsError as faults:
-            error = ReplyInvalidError(call.name, str(faults), mended.text)
-            raise _charged(error, reply, mended) from None
+            error = ReplyInvalidError(call.name, str(faults), repaired.text)
+            raise _charged(error, reply, repaired) from None
 
     def _read(self, call: _Call, reply: ScriptedReply, first: ScriptedReply | None = None) -> ThinkOutcome:
         args = call.action.args
@@ -277,7 +277,7 @@ class Prompts:
 
     def _answer(self, call: _Call, outcome: ThinkOutcome, value: object) -> ThinkOutcome:
         """A reply to the text of a command, as the answer to the command."""
-        from bartack.agents import AgentResult, Usage, answer_event  # noqa: PLC0415 - most prompts are no commands
+        from bartack.agents import AgentResult, Usage, answer_event  # noqa: PLC0415 - most prompts are not commands
         from bartack.runtime.hub.agent_programs import make_request  # noqa: PLC0415 - likewise
 
         request = make_request(call.action, self._run_id, self._cwd)
@@ -294,8 +294,8 @@ class Prompts:
         encoded = msgspec.Raw(msgspec.json.encode(result))
         return msgspec.structs.replace(outcome, text="", value=None, result=encoded)
 
-    def _mend(self, call: _Call, request: str) -> ScriptedReply | None:
-        """What the agent says to the faults of its reply; ``None`` if its script says nothing to that."""
+    def _repair(self, call: _Call, request: str) -> ScriptedReply | None:
+        """The reply of the agent to the faults of its first one; ``None`` if its script has no rule for that."""
         prompt = Prompt(f"{call.action.key}:repair", call.action.args.name, request, self._cwd)
         try:
             return call.agent.reply(prompt)
@@ -314,7 +314,7 @@ class Prompts:
 
 
 def _check_answer(call: _Call, value: bytes, problem: str) -> None:
-    """What a tool returned must be what the script expects, if it says."""
+    """Raise if a tool did not return what the script expects of it."""
     made, call.current = call.current, None
     assert made is not None
     if made.expect is msgspec.UNSET:
@@ -325,7 +325,7 @@ def _check_answer(call: _Call, value: bytes, problem: str) -> None:
 
 
 def _refusal(command: CommandArgs) -> str:
-    """What an agent that knows prompts only is told of an answer that was refused."""
+    """The text about a refused answer, for an agent that only takes prompts."""
     number = f" (attempt {command.attempts_before})" if command.attempts_before else ""
     return f"Your last answer{number} was refused ({command.rejected}): {command.rejected_because}"
 

@@ -26,7 +26,7 @@ class Reopened:
         self._recovery = recovery
         self._loss = loss
         self.again = [] if loss is None else _open_steps(state)
-        """The steps that began before the missing entries and have no outcome left, as far as the journal tells."""
+        """The steps that began before the missing entries and have no outcome in the journal."""
 
     def notes(self) -> list[str]:
         """What a person has to know; empty if all was well."""

@@ -28,13 +28,13 @@ OWNED = 5
 
 
 class Quiet:
-    """Nobody watches."""
+    """Writes notes to the log, for a hub without a terminal."""
 
     listens = False
     """See ``Observer.listens``."""
 
     def reopened(self, how: Reopened) -> None:
-        """What was wrong with the journal goes to the log."""
+        """Write what was wrong with the journal to the log."""
         for text in how.notes():
             self.show("note", "", text)
 
@@ -45,7 +45,7 @@ class Quiet:
         """See ``Observer.entries``."""
 
     def show(self, channel: str, worker: str, text: str) -> None:
-        """What happened goes to the log; what the program says is in the transcript."""
+        """Write notes to the log; output of the program is in the transcript."""
         if channel == "note":
             sys.stderr.write(f"{worker}: {text}\n" if worker else f"{text}\n")
 
@@ -77,26 +77,26 @@ def serve(argv: list[str], around: Around | None = None) -> int:
     return main(argv, around, _read_instructions())
 
 
-def main(argv: list[str], around: Around | None = None, told: Instructions | None = None) -> int:
+def main(argv: list[str], around: Around | None = None, instructions: Instructions | None = None) -> int:
     """Run a run.
 
     Args:
         argv: Its directory, the workspace, and perhaps a decision with its value.
         around: What it needs around it.
-        told: What else whoever started it wants.
+        instructions: What the process that started this one has written to its standard input.
     """
-    told = told or Instructions()
+    given = instructions or Instructions()
     run, place = RunDir(argv[0]), Path(argv[1])
     value = Value(msgspec.Raw(argv[3].encode())) if len(argv) > 3 else Value()
     decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
     log = sys.stderr = HubLog(sys.stderr, open_veil_of(run, argv[1]))
-    report = _Report(told.report)
+    report = _Report(given.report)
     try:
-        config = load_config(place, [*kept_sets(run.path), *told.sets])
-        context = nullcontext() if around is None else around(run, place, config, told.sets)
+        config = load_config(place, [*kept_sets(run.path), *given.sets])
+        context = nullcontext() if around is None else around(run, place, config, given.sets)
         with context as describe:
             status = drive(
-                run, config, _Reporting(report), decision, argv[1], describe=describe, sets=told.sets
+                run, config, _Reporting(report), decision, argv[1], describe=describe, sets=given.sets
             )
     except BartackError as error:
         sys.stderr.write(f"error[{error.code}]: {error}\n")
@@ -126,7 +126,7 @@ class _Report:
             os.set_inheritable(fd, False)
 
     def write(self, line: bytes) -> None:
-        """Write one line; an empty one says that the run is active."""
+        """Write one line; an empty one means that the run is active."""
         if self._fd >= 0:
             with suppress(OSError):  # nothing waits for it any more
                 os.write(self._fd, line + b"\n")

@@ -1,4 +1,8 @@
-"""Finding runs, and what they say of themselves, with or without a process that runs them."""
+"""Finds runs and their status, with or without a process that runs them.
+
+A run is found by its directory (``layout.py``). Its status comes from its journal, or from the files that mirror it
+(``mirror.py``).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +55,7 @@ def check_place(workspace: Path) -> None:
 
     Raises:
         UntrustedError: Another user made them or can change them.
-        ConfigError: The settings do not say where the runs are.
+        ConfigError: The settings that name the directory of the runs are invalid.
     """
     check_settings(workspace / CONFIG_FILE)
     runs_dir(workspace)
@@ -74,7 +78,7 @@ def list_runs(workspace: Path) -> list[RunDir]:
 
 
 def _is_run(place: Path) -> bool:
-    """Whether a directory holds a run, or what is left of one. One that is being made has no journal yet."""
+    """Whether a directory holds a run, or the rest of a deleted one. A run that is being made has no journal yet."""
     try:
         os.lstat(place / _JOURNAL)
     except NotADirectoryError:
@@ -82,7 +86,7 @@ def _is_run(place: Path) -> bool:
     except FileNotFoundError:
         return _is_left(place)
     except OSError:
-        return True  # the directory of another user: ``summarise`` says so
+        return True  # the directory of another user: ``summarise`` reports that
     return True
 
 
@@ -106,7 +110,7 @@ def check_readable(run: RunDir) -> None:
 
 
 def is_readable(run: RunDir) -> bool:
-    """Whether ``check_readable`` has no objection."""
+    """Whether ``check_readable`` does not raise."""
     try:
         check_readable(run)
     except BartackError:
@@ -157,7 +161,7 @@ def read_state(run: RunDir) -> State:
 
 
 def status_of(run: RunDir, state: State, *, active: bool | None = None) -> Status:
-    """What a run is doing: one that is not ended and that nobody runs is interrupted, or waits for an answer."""
+    """The status of a run. A run that has not ended and that no process runs is interrupted, or waits for an answer."""
     if state.ended is not None:
         return state.status
     if active is None:
@@ -188,7 +192,7 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
 
 
 def was_abandoned(run: RunDir) -> bool:
-    """Whether nobody runs the run, and whoever did last was killed: what it wrote for people may lack the end."""
+    """Whether no process runs the run and its last hub was killed: the files for people may be incomplete."""
     try:
         file = msgspec.json.decode(run.mirror.read_bytes(), type=RunFile)
     except (OSError, msgspec.DecodeError):
@@ -197,10 +201,10 @@ def was_abandoned(run: RunDir) -> bool:
 
 
 def summarise(run: RunDir) -> RunSummary:
-    """What run.json says of a run, corrected by whether a process runs it. Never raises for what is wrong with one run.
+    """The facts in run.json, corrected by whether a process runs the run. It does not raise for a run that cannot be read.
 
-    Of a run whose hub was killed the journal is asked: it may have ended before run.json said so. A run that cannot be read has
-    the status ``unreadable`` and its reason as the error.
+    If the hub was killed, the status is that of the journal: the run may have ended before run.json was written. A run that cannot
+    be read has the status ``unreadable`` and the reason as its error.
     """
     try:
         check_readable(run)
@@ -230,7 +234,7 @@ def _summarise(run: RunDir) -> RunSummary:
 
 
 def _correct(file: RunFile, found: RunSummary) -> RunSummary:
-    """What a run.json that was left behind says, with the end that the journal knows."""
+    """The facts in a run.json that a killed hub left, with the status in the journal."""
     file.status = found.status
     file.error = found.error or file.error
     if found.status in TERMINAL:
@@ -257,13 +261,13 @@ def _summary_of(file: RunFile, *, pid: int) -> RunSummary:
 
 
 def _goal_of(pipeline: dict[str, object] | None) -> str:
-    """What a run of the pipeline is to do, as far as its run.json says it."""
+    """What a run of the pipeline is to do, as far as its run.json has it."""
     try:
-        said = msgspec.convert(pipeline or {}, type=_Pipeline)
+        described = msgspec.convert(pipeline or {}, type=_Pipeline)
     except msgspec.ValidationError:
         return ""
-    titles = [task.title or task.id for task in said.tasks]
-    return said.goal or shorten_goal(titles[0] if titles else "", len(titles))
+    titles = [task.title or task.id for task in described.tasks]
+    return described.goal or shorten_goal(titles[0] if titles else "", len(titles))
 
 
 def shorten_goal(text: str, tasks: int = 1) -> str:
@@ -279,7 +283,7 @@ class _Task(msgspec.Struct):
 
 
 class _Pipeline(msgspec.Struct):
-    """What is used here of what the pipeline says in run.json."""
+    """The part of the pipeline's facts in run.json that is used here."""
 
     goal: str = ""
     tasks: list[_Task] = []

@@ -1,11 +1,11 @@
-"""What was left for a run while no hub ran it: answers and messages, one file each, taken in when it is resumed.
+"""The inbox of a run: answers and messages that were sent while no hub ran it, one file each, read when it is resumed.
 
-A file's name is the key of what it holds, so that one that was taken in just before a crash is not taken in twice.
+A file's name is the key of its message or answer, so that one that was read just before a crash does not count twice.
 
 Each file carries a seal: a keyed checksum over all of it, the run's id and, for an answer, the place in the journal where its
 question was asked. The key is in the user's state home and not in the run's directory. A file that another program wrote, that was
-meant for another run, or that was written before its question was asked has no valid seal: it never counts and never stands in the
-way of an answer that has one.
+meant for another run, or that was written before its question was asked has no valid seal. It never counts, and never replaces an
+answer with a valid seal. The hub's side is ``hub/inbox.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bartack.runtime.rundir.origin import check_own
 from bartack.runtime.state.run_state import State
 
 KEY_FILE: Final = "inbox.key"
-"""In the state home of the user: what seals are made with."""
+"""The file of the key, in the state home of the user."""
 
 REFUSED: Final = ".refused"
 """Added to the name of a file that does not count."""
@@ -46,13 +46,13 @@ _LARGEST_BYTES: Final = 64 * 1024 * 1024
 
 
 class Left(msgspec.Struct, omit_defaults=True):
-    """One thing that was left."""
+    """The content of a file: a message, or an answer."""
 
     value: msgspec.Raw
     mailbox: str = ""
     question: str = ""
     at: int = 0
-    """When it was left: messages are taken in in this order."""
+    """When it was written: files are read in this order."""
     asked: int = 0
     """The place in the journal where the question was asked."""
     seal: str = ""
@@ -60,7 +60,7 @@ class Left(msgspec.Struct, omit_defaults=True):
 
 
 class FoundFile(NamedTuple):
-    """A file with a valid seal. They are sorted by when they were left."""
+    """A file with a valid seal. They are sorted by when they were written."""
 
     at: int
     path: str
@@ -86,7 +86,7 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
     """Leave an answer for the next process that runs the run; the first one left counts.
 
     Raises:
-        QuestionNotFoundError: There is no such question open.
+        QuestionNotFoundError: No question of this number is open.
         QuestionAnsweredError: An answer was left already.
         PeerRefusedError: This process belongs to a run.
         TokenFileError: The key of the seals cannot be read or made.
@@ -121,7 +121,7 @@ class LeftMessage(msgspec.Struct, frozen=True):
 
 
 def left_messages(run: RunDir) -> list[LeftMessage]:
-    """The messages that were left, in the order in which they will be taken in."""
+    """The messages in the inbox, in the order in which they will be read."""
     found, _ = find_left(run)
     return [
         LeftMessage(key.removeprefix("m-"), left.mailbox, at, left.value)
@@ -131,7 +131,7 @@ def left_messages(run: RunDir) -> list[LeftMessage]:
 
 
 def find_left(run: RunDir) -> tuple[list[FoundFile], list[str]]:
-    """What was left, and the files that do not count. A file that cannot be read now stays where it is."""
+    """The files with a valid seal, and those that do not count. A file that cannot be read now stays where it is."""
     names = os.listdir(run.inbox) if run.inbox.is_dir() else []
     names = [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
     found: list[FoundFile] = []
@@ -151,7 +151,7 @@ def find_left(run: RunDir) -> tuple[list[FoundFile], list[str]]:
 
 
 def _read(path: str) -> Left | None:
-    """What a file holds; ``None`` if there is none, if it is a link, a pipe or too large, or cannot be understood."""
+    """The content of a file; ``None`` if it is missing, a link, a pipe, too large, or not valid JSON."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
@@ -183,7 +183,7 @@ def _key() -> bytes:
 
 
 def _existing_key() -> bytes:
-    """The key, or nothing if there is none that can be used: then no file counts."""
+    """The key; empty if there is none that can be used. Then no file counts."""
     try:
         return _key()
     except TokenFileError:

@@ -1,7 +1,7 @@
 """Whether a process belongs to a run: by its line of parents, by its control group, by its environment.
 
 Every process of a run has a parent program of that run above it, which is a subreaper: forking twice, a session of its own or an
-empty environment do not change that. Where the parent programs were killed together, the control group tells; the environment
+empty environment do not change that. Where the parent programs were killed together, the control group shows it. The environment
 is one more sign, and only that, because a process can clear its own.
 
 This finds processes that were started by a run. It is not a boundary between processes of one user: one that asks another program
@@ -122,7 +122,7 @@ def reason_of(inside: Inside) -> str:
 
 
 def check_outside(asked: str, run: RunDir) -> None:
-    """Raise if this process belongs to a run that may not act on ``run``.
+    """Raise if this process belongs to a run that is not allowed to act on ``run``.
 
     Raises:
         PeerRefusedError: It does.
@@ -133,7 +133,7 @@ def check_outside(asked: str, run: RunDir) -> None:
 
 
 def check_may_drive(run: RunDir) -> None:
-    """Raise if this process belongs to a run that may not resume ``run``. The run that created it may start it.
+    """Raise if this process belongs to a run that is not allowed to resume ``run``. The run that created it may start it.
 
     Raises:
         PeerRefusedError: It does.

@@ -1,4 +1,8 @@
-"""The directory of a run: where everything is, and the names that other processes know it by."""
+"""The directory of a run: the path of every file in it, its environment, its heartbeat and its socket.
+
+What the files contain is written elsewhere: ``mirror.py`` (run.json, .failed), ``transcript.py``, ``inbox.py`` and
+``bartack.journal``. Runs are found by ``find.py``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from bartack.runtime.state.run_state import State
 
 
 class RunDir:
-    """One run's directory. Makes nothing by itself."""
+    """One run's directory. Creating this object creates no files."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
@@ -51,7 +55,7 @@ class RunDir:
 
         Args:
             state: The run.
-            given: Where somebody says it is. Else it is where it is seen from the run's directory, or where it was.
+            given: Where the caller says it is. Without it, the place as seen from the run's directory, or where it was.
 
         Raises:
             WorkspaceError: It is not there.
@@ -64,7 +68,7 @@ class RunDir:
         return found
 
     def _beside(self, place: str) -> str:
-        """The workspace that the run's directory is in, if it still is where it was in it."""
+        """The workspace that the run's directory is in, if the directory is still at the same place inside it."""
         path, tail = str(self.path), os.sep + place
         inside = bool(place) and not place.startswith(os.pardir) and path.endswith(tail)
         return path.removesuffix(tail) if inside else ""
@@ -75,11 +79,11 @@ class RunDir:
         return state.run.seed
 
     def environment(self, state: State) -> dict[str, str]:
-        """What every process of the run finds in its environment."""
+        """The variables that every process of the run has in its environment."""
         return {"BARTACK_RUN": self.id, "BARTACK_RUN_DIR": str(self.path), "BARTACK_HUB": str(state.hub)}
 
     def worker_payload(self, state: State, path: str, incarnation: int) -> bytes:
-        """What a new worker process is told."""
+        """What a new worker process gets, encoded."""
         assert state.run is not None
         order = Order(
             path=path,
@@ -94,9 +98,9 @@ class RunDir:
         return msgspec.json.encode(order)
 
     def beat(self) -> None:
-        """Leave a sign of life, and hand it to the disk without waiting for it.
+        """Write a heartbeat, and hand it to the disk without waiting for it.
 
-        How long nobody ran a run is counted from the last one. The file also holds how far the journal had got.
+        The time without a hub is counted from the last one. The file also holds how many entries the journal had.
         """
         with contextlib.suppress(OSError):
             fd = open_private(self.lock, os.O_RDONLY)
@@ -117,7 +121,7 @@ class RunDir:
         return max(signs, default=None)
 
     def keep_sign_of_life(self, at_us: int | None) -> None:
-        """Say again when the last hub was seen alive: owning the journal for a moment is not running the run."""
+        """Restore when the last hub was seen alive: owning the journal for a moment is not running the run."""
         with contextlib.suppress(OSError):
             if at_us is not None:
                 os.utime(self.lock, ns=(at_us * 1000, at_us * 1000), follow_symlinks=False)
@@ -148,8 +152,8 @@ class RunDir:
         """Connect to the run's hub.
 
         Raises:
-            PeerRefusedError: The socket belongs to somebody else.
-            OSError: Nobody listens.
+            PeerRefusedError: The socket belongs to another user.
+            OSError: No process listens.
         """
         target = self._listens_at()
         facts = os.lstat(target)
@@ -179,7 +183,7 @@ class RunDir:
         return place
 
     def remove_socket(self) -> None:
-        """Nobody listens any more."""
+        """Remove the socket: no process listens any more."""
         for path in {socket_place(str(self.socket)), str(self.socket)}:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

@@ -15,7 +15,7 @@ import msgspec
 from bartack.core import replace_file
 from bartack.journal import Secrets, Veil
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.pipeline_transcript import FactTranscript, tells_facts
+from bartack.runtime.rundir.pipeline_transcript import FactTranscript, is_made_of_facts
 from bartack.runtime.rundir.shown import Shown
 from bartack.runtime.rundir.transcript import Transcript
 from bartack.runtime.state.entries import FailureRecorded
@@ -28,7 +28,7 @@ MESSAGE_LIMIT = 4096
 
 
 Describe = Callable[[], dict[str, object]]
-"""Says of a run what its program knows of it."""
+"""Returns what the program of a run knows of it."""
 
 
 class RunBudget(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class RunBudget(msgspec.Struct, frozen=True):
 
 
 class RunFile(msgspec.Struct, omit_defaults=True):
-    """What run.json says."""
+    """The content of run.json."""
 
     run: str
     status: str
@@ -56,7 +56,7 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     """The process that runs it, while one does."""
     ended_at: str = ""
     resumes: int = 0
-    """How often it went on after a hub had left it."""
+    """How often it was resumed."""
     questions: list[str] = []
     deadlock: list[str] = []
     """What each worker waits for, while all wait for each other."""
@@ -64,11 +64,11 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     budget: RunBudget | None = None
     """Money, if agents have cost some."""
     pipeline: dict[str, object] | None = None
-    """How far a run of the pipeline is: its stage, its tasks, and what each agent said last."""
+    """How far a run of the pipeline is: its stage, its tasks, and the last report of each agent."""
 
 
 class FailedFile(msgspec.Struct):
-    """What .failed says: why the session failed."""
+    """The content of .failed: why the session failed."""
 
     at: str
     worker: str
@@ -93,7 +93,7 @@ class Mirror:
         """What each worker waits for, while all wait for each other."""
         self._transcript = (
             FactTranscript(run.path, run.transcript)
-            if tells_facts(state.run)
+            if is_made_of_facts(state.run)
             else Transcript(run.path, run.transcript, self._head)
         )
 
@@ -102,7 +102,7 @@ class Mirror:
         if self._state.run is None or not self._run.path.is_dir():
             return
         with contextlib.suppress(OSError):
-            # The files are for people; a full disk or a vanished directory is told by the journal.
+            # The files are for people; the journal reports a full disk or a vanished directory.
             replace_file(self._run.mirror, self._encode(self._run_file(seq, active, status)))
             self._write_failed()
         self._transcript.look()
@@ -113,9 +113,9 @@ class Mirror:
         """Something is to be shown: add it to the transcript, if it belongs there."""
         self._transcript.add(shown._replace(text=self._veil.hide_text(shown.text)))
 
-    def mend_transcript(self) -> None:
-        """Add what the transcript lacks since a hub was killed."""
-        self._transcript.mend(self._state.outputs)
+    def repair_transcript(self) -> None:
+        """Add the lines that are missing in the transcript since a hub was killed."""
+        self._transcript.repair(self._state.outputs)
 
     def _head(self) -> str:
         """What the transcript begins with: which run of which project it is."""

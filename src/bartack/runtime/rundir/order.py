@@ -1,4 +1,4 @@
-"""The order in which the runs of a directory were created: a file beside it that names each when it is made.
+"""The order in which the runs of a directory were created: a file beside the directory to which each new run adds its name.
 
 The names of runs come from a clock that may be set, or with a clone from another machine; this order does not. A run that the file
 does not name (made by an earlier version, unpacked or cloned) counts as older than all that it names.

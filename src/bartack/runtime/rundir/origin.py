@@ -4,7 +4,7 @@ A run executes the program in its directory, so a run that is brought is a progr
 mark: a keyed hash over its id and the inode of its directory, with a key that only this user has. A directory that was moved keeps
 its inode; one that was copied, unpacked or cloned has another. Runs without such a mark (from before there were marks, or where no
 key can be kept) count as made here if they are where their journal says and the file system made their directory at the moment
-that their id names: nobody can set that time, and nobody knows beforehand when a clone will be made.
+that their id names: that time cannot be set, and cannot be known before a clone is made.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _is_where_it_was(run: RunDir, created: e.RunCreated) -> bool:
 
 
 def _created(run: RunDir) -> e.RunCreated | None:
-    """The first entry of a run; ``None`` if its journal cannot be read, which whoever opens it will report."""
+    """The first entry of a run; ``None`` if its journal cannot be read, which is reported when it is opened."""
     with suppress(BartackError), open_reader(run.path) as reader:
         for entry in reader.read():
             if entry.kind == e.RunCreated.kind:

@@ -1,4 +1,4 @@
-"""Owning the journal of a run for a moment, without running it."""
+"""Owns the journal of a run for a moment, without running it: for ``client/manage.py``, ``again.py`` and ``dead_letters.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bartack.runtime.rundir.presence import naming_stopped_owner
 
 @contextmanager
 def own_journal(run: RunDir) -> Generator[FileJournal]:
-    """Own the journal of a run that no process runs. How long none does is counted from before.
+    """Own the journal of a run that no process runs. The heartbeat of its last hub is kept.
 
     Raises:
         JournalLockedError: A process runs it, or is about to.

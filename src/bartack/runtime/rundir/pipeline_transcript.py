@@ -1,7 +1,7 @@
 """The transcript of a program that comes with Bartack: one line for one fact, made from the journal and from nothing else.
 
-Made anew it is the same bytes: what was deleted, cut, or lost on a full disk comes back. Other programs have transcripts of another
-kind (``transcript.py``).
+Writing it again produces the same bytes, so lines that were deleted, cut, or lost on a full disk come back. Other programs have
+another kind of transcript (``transcript.py``).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from bartack.runtime.state import entries as e
 T = TypeVar("T")
 
 LONGEST: Final = 400
-"""So many characters a line has at most."""
+"""The largest number of characters of a line."""
 OURS: Final = "bartack."
 """How the modules of programs begin that come with Bartack."""
 _WHO: Final = 17
 _PARTY: Final = re.compile(r"(→ )?([A-Za-z0-9_.-]+)  (?=\S)")
-"""How a text begins that tells who said it, or to whom it was said."""
-_SAID: Final = frozenset({"output", "attempt.failed"})
+"""How a text begins that names its author, or whom it is for."""
+_NAMED: Final = frozenset({"output", "attempt.failed"})
 """Kinds of entries whose text begins with who it is about."""
-_TOLD: Final = frozenset(
+_SHOWN: Final = frozenset(
     {
         "run.created", "run.ended", "hub.started", "hub.stopped", "output", "attempt.failed", "step.started", "step.finished",
         "worker.crashed", "worker.ended", "session.failed",
@@ -43,8 +43,8 @@ _TOLD: Final = frozenset(
 """Kinds of entries that may make a line."""
 
 
-def tells_facts(run: e.RunCreated | None) -> bool:
-    """Whether the transcript of a run tells facts."""
+def is_made_of_facts(run: e.RunCreated | None) -> bool:
+    """Whether the transcript of a run is made of facts of its journal."""
     return run is not None and run.worker.startswith(OURS)
 
 
@@ -70,39 +70,39 @@ class FactLines:
     def take(self, entries: Iterable[Entry]) -> Iterator[str]:
         """The lines of the next entries."""
         for entry in entries:
-            data = e.decode_entry(entry.kind, entry.raw) if entry.kind in _TOLD else None
-            told = "" if data is None else self._tell(data, entry)
-            if told:
-                who, text = _parted(told) if entry.kind in _SAID else ("bartack", told)
+            data = e.decode_entry(entry.kind, entry.raw) if entry.kind in _SHOWN else None
+            made = "" if data is None else self._text_of(data, entry)
+            if made:
+                who, text = _parted(made) if entry.kind in _NAMED else ("bartack", made)
                 at = datetime.fromtimestamp(entry.at // 1_000_000, UTC)
                 yield cut_line(f"{at:%Y-%m-%dT%H:%M:%SZ}  {who:<{_WHO}}  {text}") + "\n"
 
-    def _tell(self, data: e.EntryData, entry: Entry) -> str:
-        told = ""
+    def _text_of(self, data: e.EntryData, entry: Entry) -> str:
+        text = ""
         match data:
             case e.Output():
-                told = self._value(entry, str)
-            case e.AttemptFailed(agent=agent, text=text):
-                told = f"{agent}  {text}"
+                text = self._value(entry, str)
+            case e.AttemptFailed(agent=agent, text=problem):
+                text = f"{agent}  {problem}"
             case e.RunCreated(run=run, project=project, workspace=workspace):
-                told = f"run {run} of {project or os.path.basename(workspace)}"
+                text = f"run {run} of {project or os.path.basename(workspace)}"
             case e.HubStarted(hub=hub) if hub > 1:
-                told = "the run goes on"
+                text = "run resumed"
             case e.HubStopped(reason=reason):
-                told = f"the run was stopped: {reason}"
+                text = f"the run was stopped: {reason}"
             case e.WorkerCrashed(path=path, reason=reason):
-                told = f"{path} crashed: {reason}"
+                text = f"{path} crashed: {reason}"
             case e.WorkerEnded(path=path, error=error, final=True, cut=False) if error is not None:
-                told = f"{path} failed: {_problem(error)}"
+                text = f"{path} failed: {_problem(error)}"
             case e.FailureRecorded(worker=worker, error=error, suppressed=False):
-                told = f"{worker} failed: {_problem(error)}" if worker else f"failed: {_problem(error)}"
+                text = f"{worker} failed: {_problem(error)}" if worker else f"failed: {_problem(error)}"
             case e.RunEnded(status=status, reason=reason):
-                told = f"run {status}: {reason}" if reason else f"run {status}"
+                text = f"run {status}: {reason}" if reason else f"run {status}"
             case e.StepStarted(step="ask") | e.StepFinished(step="ask"):
-                told = self._question(data, entry)
+                text = self._question(data, entry)
             case _:
                 pass
-        return told
+        return text
 
     def _question(self, data: e.StepStarted | e.StepFinished, entry: Entry) -> str:
         if isinstance(data, e.StepStarted):
@@ -118,7 +118,7 @@ class FactLines:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Who said a text, and the rest of it."""
+    """The author of a text, and the rest of it."""
     found = _PARTY.match(text)
     if found is None:
         return "bartack", text
@@ -129,8 +129,8 @@ def _problem(error: ErrorData) -> str:
     return f"{error.type.rpartition(':')[2]}: {error.message.partition(chr(10))[0]}"
 
 
-def facts_told(run_dir: Path) -> bytes:
-    """The whole transcript of a run whose transcript tells facts.
+def fact_transcript(run_dir: Path) -> bytes:
+    """The whole transcript of a run whose transcript is made of facts.
 
     Raises:
         JournalError: Its journal cannot be read.
@@ -160,23 +160,23 @@ class FactTranscript:
         self._reader: FileReader | None = None
 
     def add(self, shown: Shown) -> None:
-        """Something happened: the journal says whether it is a fact."""
+        """Something happened: the journal shows whether it is a fact."""
         self.look()
 
-    def mend(self, outputs: int) -> None:
-        """Bring the file to what the journal says, whatever became of it."""
+    def repair(self, outputs: int) -> None:
+        """Make the file match the journal, whatever became of it."""
         self._let_go()
         self.look()
 
     def look(self) -> None:
-        """Add what the journal has more."""
+        """Add the lines of new entries."""
         try:
             if self._reader is None or not self._is_kept():
                 self._write_anew()
             else:
                 self._append(_encoded(self._lines.take(self._reader.read_on())))
         except (OSError, BartackError, msgspec.MsgspecError):
-            # It is for people. What is wrong with the disk or the journal is told by who runs it; this is tried again.
+            # It is for people. The hub reports what is wrong with the disk or the journal; this is tried again.
             self._let_go()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Whether the process that runs a run is there and answers, or is stopped: Ctrl-Z, SIGSTOP, a debugger.
+"""Whether a process runs a run, and whether it is stopped (Ctrl-Z, SIGSTOP, a debugger).
 
-A stopped hub accepts connections, because the kernel does that, and answers nothing. A client therefore looks at the hub's process
-before it asks for anything, and again whenever an answer does not come within the setting ``hub_join``.
+A stopped hub accepts connections, because the kernel does that, and answers nothing. So a client checks the hub's process before
+its first request, and again whenever an answer does not come within the setting ``hub_join``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _MAC_PEER_PID: Final = 2
 
 
 def join_limit_s() -> float:
-    """How long a hub may take to answer before its process is looked at."""
+    """How long a hub may take to answer before its process is checked."""
     return default_limit("hub_join")
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is there and stopped."""
+    """Whether a process exists and is stopped."""
     facts = read_facts(pid) if pid else None
     return facts is not None and facts.state in _STOPPED
 
@@ -94,7 +94,7 @@ def _connect(run: RunDir, limit_s: float) -> socket.socket | None:
 
 
 def _ended_as(run: RunDir) -> str:
-    """How a run has ended for good, as its files say it; empty if it has not."""
+    """How a run has ended for good, by its files; empty if it has not."""
     try:
         status = msgspec.json.decode(run.mirror.read_bytes(), type=_Status).status
     except (OSError, msgspec.DecodeError):
@@ -135,7 +135,7 @@ def read_owner(run: RunDir) -> int:
 
 
 def is_active(run: RunDir) -> bool:
-    """Whether a process runs the run now; a stopped one does. Never waits."""
+    """Whether a process runs the run now; a stopped one counts. Never waits."""
     try:
         sock = run.connect(0.0)
     except BlockingIOError:
@@ -148,7 +148,7 @@ def is_active(run: RunDir) -> bool:
 
 @contextmanager
 def naming_stopped_owner(run: RunDir) -> Generator[None]:
-    """Where a journal is owned by a process that is stopped, report that instead.
+    """Report that the process that owns a journal is stopped, where that is why it cannot be owned.
 
     Raises:
         HubStoppedError: It is.

@@ -1,6 +1,6 @@
 """Receipts as they are read: proof of what agents did in a run, from its journal. No hub is needed.
 
-Who writes them is the pipeline; what they say is here, so that everybody who can look at a run can look at them.
+The pipeline writes them; their form is here, so that programs can read them without the pipeline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answered(Record, frozen=True):
-    """A question of an agent and what a person said to it."""
+    """A question of an agent and the answer of a person."""
 
     question: str
     answer: str
@@ -53,7 +53,7 @@ class Attempt(Record, frozen=True):
 
 
 class ReceiptAgent(Record, frozen=True):
-    """Who did it."""
+    """The agent that did it."""
 
     agent_type: str
     agent_id: str
@@ -108,7 +108,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: str
 
     def verify(self, workspace: str | os.PathLike[str] = ".") -> dict[str, Verified]:
-        """Whether each artifact is still what it was.
+        """Compare each artifact with what it was.
 
         Args:
             workspace: Where the run worked.

@@ -1,4 +1,4 @@
-"""Runs whose processes have another user than their hub (``--run-as``): who that is, and what it can reach.
+"""Runs whose processes have another user than their hub (``--run-as``): which user that is, and what it can reach.
 
 The hub stays root's and owns the run. Everything that executes the program runs as the user: the probe, the replay, workers,
 commands and agents. Each such run has a group of its own, a number that no account has. Its processes are in that group, which can
@@ -8,7 +8,7 @@ commands and agents. Each such run has a group of its own, a number that no acco
 - write to ``work`` and ``drop`` (large values; see ``journal/_shared.py``);
 - connect to ``hub.sock``, where the user has the rights of a step token and never those of a person (``hub/admission.py``).
 
-Everything that this relies on is looked at before a run is made: only root can rename a directory above the run.
+Everything that this relies on is checked before a run is made: only root can rename a directory above the run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_account(name: str) -> Account:
     """The account that a run shall be executed as.
 
     Raises:
-        RunAsError: This process is not root's, or there is no such account.
+        RunAsError: This process is not root's, or the account does not exist.
     """
     if sys.platform != "linux":
         raise RunAsError(name, "only Linux keeps users apart in the way that is needed", "Use a container.")
@@ -74,7 +74,7 @@ def check_account(account: Account, workspace: Path, state_dir: Path) -> None:
     """Raise unless a user can execute runs here, and cannot change them in any other way. Nothing is made.
 
     Raises:
-        RunAsError: It says what is in the way.
+        RunAsError: It cannot, with the reason.
     """
     _check_place(account, state_dir)
     command = [sys.executable, "-P", "-s", "-c", _CHECK, str(workspace)]
@@ -175,7 +175,7 @@ def share_run(run: RunDir, account: Account) -> Account:
 
 
 def _settle_access(run: RunDir, gid: int) -> None:
-    """Give everything in a shared run the rights that it has to have."""
+    """Give everything in a shared run the required rights."""
     for folder in (run.path.parent, run.path.parent.parent):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | PASSED)
     (run.path / DROP).mkdir(mode=0o700, exist_ok=True)
@@ -202,7 +202,7 @@ def check_run_as(run: RunDir, created: e.RunCreated, wanted: str | None) -> None
     """Raise if a run cannot be resumed as its own user, or another one is wanted.
 
     Raises:
-        RunAsError: It says why.
+        RunAsError: It cannot, with the reason.
     """
     if wanted is not None and wanted != created.run_as:
         has = f"{run.id} runs as {created.run_as or 'the user that started it'} from its first step on"

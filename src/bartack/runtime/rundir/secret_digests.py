@@ -1,7 +1,7 @@
-"""Which secrets a run knew, by digests: what packs a run on another day finds them, and nobody learns them from it.
+"""Digests of the secrets that a run knew: a command that packs the run later finds them, and the file does not reveal them.
 
 The file ``secrets.json`` of a run has the name and the length of each secret, eight bits of a checksum that rule out most texts
-quickly, and a slow digest with a salt of the run's own. Whoever has the file can test guesses, slowly; a random token is safe from
+quickly, and a slow digest with a salt of the run's own. Guesses can be tested with the file, slowly; a random token is safe from
 that, a word from a dictionary is not. Of a secret with white space in it only its longest word is known.
 """
 
@@ -25,9 +25,9 @@ NAME: Final = "secrets.json"
 ROUNDS: Final = 20_000
 """Of the slow digest: a guess takes about 10 ms."""
 MOST_TRIES: Final = 1_000
-"""More texts than this are not tested one by one: all that are left are taken for the secret."""
+"""At most this many texts are tested one by one: all others count as the secret."""
 PATIENCE_S: Final = 10.0
-"""So long ``close`` waits: the file is for people, and no run is held up by it."""
+"""How long ``close`` waits: the file is for people, and must not hold up a run."""
 LONGEST: Final = 4096
 SHORTEST: Final = 6
 _LOWEST_BITS: Final = 0xFF
@@ -61,7 +61,7 @@ class Digests:
         self._thread: threading.Thread | None = None
 
     def add(self, secrets: Secrets) -> None:
-        """Keep the digests of these, too. It is done beside what the caller does; ``close`` waits for it."""
+        """Keep the digests of these, too. A thread computes them; ``close`` waits for it."""
         if secrets.hidden:
             thread = threading.Thread(  # bartack: allow[unsupervised_thread] it ends by itself; close waits
                 target=self._add, args=(secrets,), name="digests", daemon=True
@@ -74,7 +74,7 @@ class Digests:
                 self._thread = thread
 
     def close(self) -> None:
-        """What was to be added is in the file."""
+        """Wait until all digests are in the file."""
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
             self._thread = None
@@ -126,7 +126,7 @@ class Digests:
 
 
 def _digest(file: SecretsFile, name: str, value: str) -> KnownSecret | None:
-    """What to keep of a secret; nothing if it is known already."""
+    """The digest of a secret; ``None`` if it is known already."""
     word = _word(value)
     if len(word) < SHORTEST or any(
         known.name == name and _is(file.salt, known, word) for known in file.known
@@ -161,19 +161,19 @@ class _Search:
         self.secret = secret
         self._salt = salt
         self._seed = crc32(salt.encode())
-        # A secret stands between other characters than letters and digits.
+        # A secret has no letter or digit before and after it.
         self._pattern = re.compile(rb"(?<![A-Za-z0-9])(?=(\S{%d})(?![A-Za-z0-9]))" % secret.length)
         self._suspects: dict[bytes, None] = {}
 
     def look(self, text: bytes) -> None:
-        """Take in what may be the secret."""
+        """Collect words that may be the secret."""
         seed, check = self._seed, self.secret.check
         for found in self._pattern.finditer(text):
             if crc32(found[1], seed) & _LOWEST_BITS == check:
                 self._suspects[found[1]] = None
 
     def found(self) -> Iterator[bytes]:
-        """What is the secret; of too many suspects, all that were not tested."""
+        """The words that are the secret; if there are too many to test, all that were not tested."""
         for tried, suspect in enumerate(self._suspects):
             if tried >= MOST_TRIES:
                 yield suspect

@@ -37,7 +37,7 @@ def open_veil(config: Config, *places: str) -> Veil:
 
 
 def open_veil_of(run: RunDir, workspace: str) -> Veil:
-    """The veil of a run for who only copies or checks it: settings that cannot be read are no obstacle."""
+    """The veil of a run that is only copied or checked: unreadable settings do not prevent that."""
     try:
         config = load_config(Path(workspace), kept_sets(run.path))
     except BartackError:

@@ -1,6 +1,6 @@
 """Snapshots as they are read: which files a workspace held, from a manifest in the directory of a run. No hub is needed.
 
-Who captures them is the pipeline; what they are is here, so that everybody who can look at a run can look at them.
+The pipeline takes them; their form is here, so that programs can read them without the pipeline.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Snapshot:
         self._files = files
 
     def __repr__(self) -> str:
-        # What is in it may still have to be read: a look at its name does not do that.
+        # Printing a snapshot must not read its files from the disk, which their first use does.
         known = f", count={self.count}, size_bytes={self.size_bytes}" if "files" in self.__dict__ else ""
         return f"Snapshot({self.id!r}, source={self.source!r}{known})"
 
@@ -104,7 +104,7 @@ def compare(before: Iterable[FileEntry], after: Iterable[FileEntry]) -> list[Cha
 
 
 class ManifestFile(msgspec.Struct, omit_defaults=True):
-    """One file of a manifest. A path that is no text is in ``path_b64``."""
+    """One file of a manifest. A path that is not text is in ``path_b64``."""
 
     mode: str
     size: int
@@ -114,7 +114,7 @@ class ManifestFile(msgspec.Struct, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct):
-    """What the file says."""
+    """The content of the file."""
 
     schema: int
     snapshot_id: str
@@ -163,7 +163,7 @@ def _decode_file(file: ManifestFile) -> FileEntry:
 
 
 class _Head(msgspec.Struct):
-    """What a manifest says beside its files."""
+    """What a manifest has beside its files."""
 
     snapshot_id: str
     source: Source

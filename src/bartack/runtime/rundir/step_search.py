@@ -1,7 +1,7 @@
-"""One step of a run, found without decoding the rest: only the lines that name it, or its worker, are looked at.
+"""Finds one step of a run without decoding the whole journal: only lines that name the step or its worker are decoded.
 
-What is found is what a ``Timeline`` of the whole journal says of the step; a test compares the two. Small journals are read as a
-whole, which also tells whether they are intact.
+The result equals that of a ``Timeline`` of the whole journal; a test compares the two. Small journals are read as a whole, which
+also checks that they are intact.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.timeline import StepRecord, Timeline, parse_step
 
 LARGE: Final = 4 * 1024 * 1024
-"""A journal of more bytes than this is searched, and not read."""
+"""A journal with more bytes than this is searched instead of read as a whole."""
 
 _HEAD: Final = 64
-"""What a run is stands in the first entries of its journal."""
+"""Entries at the beginning of a journal that describe the run."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -31,7 +31,7 @@ class FoundStep(NamedTuple):
 
     run: e.RunCreated
     step: StepRecord | None
-    """What the journal says of it; ``None`` if there is no such step."""
+    """Its record; ``None`` if the journal has no such step."""
     value: bytes | None
     """Its outcome as encoded JSON, if it has one."""
 
@@ -72,11 +72,11 @@ def _created(reader: FileReader) -> e.RunCreated | None:
 
 
 def _about(reader: FileReader, p: str, n: int) -> list[Entry] | None:
-    """The entries of a journal that decide what becomes of one step, in order; ``None`` if it has to be read as a whole."""
+    """The entries of a journal that decide the record of one step, in order; ``None`` if it has to be read as a whole."""
     try:
         return _searched(reader, p, n)
     except JournalCorruptError:
-        return None  # or a line is just being written: whoever reads everything can tell
+        return None  # or a line is just being written: reading the whole journal shows which
 
 
 def _searched(reader: FileReader, p: str, n: int) -> list[Entry]:

@@ -1,8 +1,8 @@
 """The transcript of a run: what it printed and logged, and what happened, as lines for people.
 
-What workers print and log is in the journal and comes here afterwards. Whoever is killed in between, or meets a full disk, leaves a
-transcript that lacks some of it; it is added in its place when the run is resumed, or when somebody reads the transcript. So each
-text is here once. Programs that come with Bartack have a transcript of another kind (``pipeline_transcript.py``).
+What workers print and log is in the journal and comes here afterwards. A hub that is killed in between, or a full disk, leaves a
+transcript that lacks some lines. They are added in their places when the run is resumed, or when the transcript is read, so that
+each text is here once. Programs that come with Bartack have another kind of transcript (``pipeline_transcript.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bartack.core import open_private, replace_file
 from bartack.errors import BartackError
 from bartack.journal import open_reader
 from bartack.runtime.protocol.paths import worker_path
-from bartack.runtime.rundir.pipeline_transcript import facts_told, tells_facts
+from bartack.runtime.rundir.pipeline_transcript import fact_transcript, is_made_of_facts
 from bartack.runtime.rundir.shown import Shown
 from bartack.runtime.state.entries import RunCreated, decode_entry
 
@@ -42,7 +42,7 @@ class Transcript:
     Args:
         run_dir: The directory of the run.
         file: Where it is.
-        head: Says what it begins with.
+        head: Returns its first line.
     """
 
     def __init__(self, run_dir: Path, file: Path, head: Callable[[], str]) -> None:
@@ -56,20 +56,20 @@ class Transcript:
     def add(self, shown: Shown) -> None:
         """Add a line."""
         if shown.channel in {"print", "log"}:
-            said = _said(shown.worker, shown.channel, shown.text)
+            text = _output(shown.worker, shown.channel, shown.text)
         else:
-            said = f"{shown.worker} [{shown.channel}] {_indented(shown.text)}"
+            text = f"{shown.worker} [{shown.channel}] {_indented(shown.text)}"
         try:
             self._open()
-            self._write(_line(datetime.now(UTC), said))
+            self._write(_line(datetime.now(UTC), text))
         except OSError:
             self._lost = True
 
     def look(self) -> None:
-        """Nothing: each line is added as it comes."""
+        """Do nothing: each line was added when it was shown."""
 
-    def mend(self, outputs: int) -> None:
-        """Add what is missing, where it belongs.
+    def repair(self, outputs: int) -> None:
+        """Add missing texts in their places.
 
         Args:
             outputs: How many texts the journal has.
@@ -85,7 +85,7 @@ class Transcript:
     def close(self) -> None:
         """Nothing more is added."""
         if self._lost:
-            self.mend(sys.maxsize)
+            self.repair(sys.maxsize)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -97,7 +97,7 @@ class Transcript:
         content = line.encode("utf-8", "replace")
         written = os.write(self._fd, content)
         if written < len(content):
-            # There was room for a part of it only. The next line is not to begin in the middle of this one.
+            # The disk had room for a part of it only. The next line must not begin in the middle of this one.
             self._lost = True
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
 
@@ -134,23 +134,23 @@ def count_outputs(file: Path) -> int:
 
 
 def read_transcript(run_dir: Path, file: Path) -> bytes:
-    """The transcript of a run with all that belongs into it, whatever became of the file.
+    """The complete transcript of a run, whatever became of the file.
 
     Raises:
         JournalError: Its journal cannot be read.
     """
-    return facts_told(run_dir) if has_facts(run_dir) else _merge(run_dir, file)[0]
+    return fact_transcript(run_dir) if has_facts(run_dir) else _merge(run_dir, file)[0]
 
 
 def lost_lines(run_dir: Path, file: Path) -> list[str]:
-    """The lines that the file of a transcript lacks.
+    """The lines that are missing in the file of a transcript.
 
     Raises:
         JournalError: The journal of the run cannot be read.
     """
     if not has_facts(run_dir):
         return [line.decode() for line in _merge(run_dir, file)[1]]
-    whole = facts_told(run_dir).splitlines(keepends=True)
+    whole = fact_transcript(run_dir).splitlines(keepends=True)
     known = file.read_bytes().splitlines(keepends=True) if file.exists() else []
     same = next((place for place, line in enumerate(known) if whole[place : place + 1] != [line]), len(known))
     return [line.decode() for line in whole[same:]]
@@ -161,14 +161,14 @@ def has_facts(run_dir: Path) -> bool:
     with open_reader(run_dir) as reader:
         made = (entry for entry in reader.read() if entry.kind == RunCreated.kind)
         data = next((decode_entry(entry.kind, entry.raw) for entry in made), None)
-    return isinstance(data, RunCreated) and tells_facts(data)
+    return isinstance(data, RunCreated) and is_made_of_facts(data)
 
 
 def _merge(run_dir: Path, file: Path) -> tuple[bytes, list[bytes]]:
-    """A transcript with what it lacks, each text where it belongs; and what it lacked."""
-    said = _texts(run_dir)
+    """The complete transcript, each text in its place; and the lines that were missing."""
+    texts = _texts(run_dir)
     places: defaultdict[bytes, list[int]] = defaultdict(list)
-    for place, line in enumerate(said):
+    for place, line in enumerate(texts):
         places[line[TIME:]].append(place)
     merged: list[bytes] = []
     lost: list[bytes] = []
@@ -177,15 +177,15 @@ def _merge(run_dir: Path, file: Path) -> tuple[bytes, list[bytes]]:
         known = places.get(record[TIME:], []) if _OUTPUT.match(record) else []
         place = bisect_left(known, done)
         if place < len(known):
-            merged += said[done : known[place]]
-            lost += said[done : known[place]]
+            merged += texts[done : known[place]]
+            lost += texts[done : known[place]]
             done = known[place] + 1
         merged.append(record)
-    return b"".join(merged + said[done:]), lost + said[done:]
+    return b"".join(merged + texts[done:]), lost + texts[done:]
 
 
 def _records(file: Path) -> list[bytes]:
-    """The whole lines of a transcript, each with those that go on with its text."""
+    """The whole lines of a transcript, each with the lines that continue its text."""
     records: list[bytes] = []
     with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
         for line in stream:
@@ -206,12 +206,12 @@ def _texts(run_dir: Path) -> list[bytes]:
             if entry.kind == "output":
                 text: str = msgspec.json.decode(reader.load_value(entry) or b'""')
                 at = datetime.fromtimestamp(entry.at / 1e6, UTC)
-                said = _said(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
-                lines.append(_line(at, said).encode("utf-8", "replace"))
+                shown = _output(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
+                lines.append(_line(at, shown).encode("utf-8", "replace"))
     return lines
 
 
-def _said(worker: str, channel: str, text: str) -> str:
+def _output(worker: str, channel: str, text: str) -> str:
     return f"{worker}: {'' if channel == 'print' else '[log] '}{_indented(text)}"
 
 
@@ -220,5 +220,5 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n" + " " * TIME)
 
 
-def _line(at: datetime, said: str) -> str:
-    return f"{at.strftime('%H:%M:%S.%f')[:-3]} {said}\n"
+def _line(at: datetime, text: str) -> str:
+    return f"{at.strftime('%H:%M:%S.%f')[:-3]} {text}\n"

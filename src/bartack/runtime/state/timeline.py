@@ -26,13 +26,13 @@ StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
 MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
 
 COMPACTED: Final = 20_000
-"""After so many entries a timeline that keeps only the newest lets go of the rest."""
+"""A timeline that keeps only the newest records drops the others each time it has added this many entries."""
 
 _MOVES: Final[dict[str, MessageStatus]] = {"processed": "received", "returned": "queued", "due": "queued"}
 
 
 class StepRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """One step, as the journal tells it."""
+    """One step, as it is in the journal."""
 
     p: str
     """The worker's path, or that of a branch of it."""
@@ -62,7 +62,7 @@ class StepRecord(msgspec.Struct, omit_defaults=True, gc=False):
 
     @property
     def duration_s(self) -> float | None:
-        """How long it took, if the journal tells."""
+        """How long it took, if that is known."""
         return (self.ended_at - self.started_at) / 1e6 if self.started_at and self.ended_at else None
 
 
@@ -82,7 +82,7 @@ class MessageRecord(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class NoteRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """Something that happened to the run or to a worker and is no step."""
+    """Something that happened to the run or to a worker and is not a step."""
 
     at: int
     kind: str
@@ -91,7 +91,7 @@ class NoteRecord(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class WorkerRecord(msgspec.Struct, omit_defaults=True):
-    """One worker and how it stands."""
+    """One worker and its status."""
 
     path: str
     worker: str
@@ -111,42 +111,230 @@ class CrashRecord(NamedTuple):
 
 
 class LeftOut(msgspec.Struct):
-    """How much a timeline that keeps only the newest has let go of."""
+    """How many records a timeline that keeps only the newest has dropped."""
 
     steps: int = 0
     messages: int = 0
     notes: int = 0
 
 
+class _Steps:
+    """The records of steps.
+
+    Args:
+        state: The state of the run, after the entry that is being added.
+        workers: The records of workers by path; their steps are counted there.
+    """
+
+    def __init__(self, state: State, workers: dict[str, WorkerRecord]) -> None:
+        self._state = state
+        self._workers = workers
+        self.records: list[StepRecord] = []
+        self.current: dict[str, dict[tuple[str, int], StepRecord]] = {}
+        """Of each worker: the steps in its history."""
+
+    def find(self, p: str, n: int) -> StepRecord | None:
+        """The step of this name in its worker's history, or the last one that was."""
+        found = self.of(p).get((p, n))
+        return found or next((s for s in reversed(self.records) if (s.p, s.n) == (p, n)), None)
+
+    def of(self, p: str) -> dict[tuple[str, int], StepRecord]:
+        """The steps in the history of the worker that a path belongs to."""
+        owner = self._state.worker_of(p)
+        return self.current.setdefault(p if owner is None else owner.path, {})
+
+    def end(self, p: str, n: int, kind: str, seq: int, at: int, *, cleanup: bool = False) -> StepRecord:
+        """A step has an outcome."""
+        found = self._begin(p, n, kind)
+        found.status = "finished"
+        found.seq = seq
+        found.ended_at = at
+        found.cleanup = cleanup
+        owner = self._state.worker_of(p)
+        if owner is not None:
+            self._workers[owner.path].steps += 1
+        return found
+
+    def abort_open(self, path: str, at: int) -> None:
+        """A worker has ended: its open steps have no outcome any more."""
+        for step in self.of(path).values():
+            if step.status == "open":
+                step.status = "aborted"
+                step.ended_at = at
+
+    def take_back(self, path: str, is_taken_back: Callable[[StepRecord], bool]) -> None:
+        """Take steps out of the history of a worker. Their records stay, as undone."""
+        current = self.of(path)
+        for step in list(current.values()):
+            if is_taken_back(step):
+                step.status = "undone"
+                del current[step.p, step.n]
+
+    def drop(self, newest: int) -> int:
+        """Drop all that are over except the newest; returns how many."""
+        over = [step for step in self.records if step.status != "open"]
+        gone = {id(step) for step in over[: max(len(over) - newest, 0)]}
+        if gone:
+            self.records[:] = [step for step in self.records if id(step) not in gone]
+            for path, current in self.current.items():
+                self.current[path] = {key: step for key, step in current.items() if id(step) not in gone}
+        return len(gone)
+
+    # Kinds of entries.
+
+    def step_started(self, data: e.StepStarted, seq: int, at: int) -> None:
+        step = self._begin(data.p, data.n, data.step)
+        step.about = data.about or step.about
+        step.started_at = step.started_at or data.since or at
+        step.attempt = data.attempt or step.attempt
+        step.once, step.due, step.question = data.once, data.due, data.question
+        step.timeout_s, step.cleanup = data.timeout_s, data.cleanup
+
+    def step_retried(self, data: e.StepRetried, seq: int, at: int) -> None:
+        step = self._begin(data.p, data.n, "body")
+        step.attempt, step.due, step.error = data.attempt + 1, data.due, data.error
+
+    def step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
+        step = self.end(data.p, data.n, data.step, seq, at, cleanup=self._is_cleanup(data, seq))
+        step.about = data.about or step.about
+        step.started_at = step.started_at or _begin_of(data.took_us, at)
+        step.usd, step.by, step.error = data.usd, data.by, None
+
+    def step_failed(self, data: e.StepFailed, seq: int, at: int) -> None:
+        step = self.end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
+        step.about = data.about or step.about
+        step.started_at = step.started_at or _begin_of(data.took_us, at)
+        step.status, step.error = "failed", data.error
+
+    def tool_called(self, data: e.ToolCalled, seq: int, at: int) -> None:
+        step = self._begin(CallPlace(data.p, data.n, data.call).path, 0, "tool")
+        step.about, step.started_at = data.tool, at
+
+    def tool_ended(self, data: e.ToolFinished | e.ToolFailed, seq: int, at: int) -> None:
+        step = self.end(CallPlace(data.p, data.n, data.call).path, 0, "tool", seq, at)
+        if isinstance(data, e.ToolFailed):
+            step.status, step.error = "failed", data.error
+
+    def output(self, data: e.Output, seq: int, at: int) -> None:
+        self.end(data.p, data.n, data.channel, seq, at, cleanup=data.cleanup)
+
+    # Inside.
+
+    def _is_cleanup(self, data: e.StepFinished, seq: int) -> bool:
+        owner = self._state.worker_of(data.p) if data.cleanup else None
+        return owner is not None and owner.adopted.get((data.p, data.n)) != seq
+
+    def _begin(self, p: str, n: int, kind: str) -> StepRecord:
+        current = self.of(p)
+        found = current.get((p, n))
+        if found is None or found.status != "open":
+            found = current[p, n] = StepRecord(p, n, kind)
+            self.records.append(found)
+        return found
+
+
+class _Messages:
+    """The records of messages.
+
+    Args:
+        steps: The records of steps: sending and receiving are steps, too.
+    """
+
+    def __init__(self, steps: _Steps) -> None:
+        self._steps = steps
+        self.records: dict[str, MessageRecord] = {}
+
+    def drop(self, newest: int) -> int:
+        """Drop all that have arrived except the newest; returns how many."""
+        arrived = [one.id for one in self.records.values() if one.status in {"received", "dropped"}]
+        gone = arrived[: max(len(arrived) - newest, 0)]
+        for message_id in gone:
+            del self.records[message_id]
+        return len(gone)
+
+    # Kinds of entries.
+
+    def sent(self, data: e.MessageSent, seq: int, at: int) -> None:
+        status: MessageStatus = "scheduled" if data.not_before else "queued"
+        self.records[data.id] = MessageRecord(
+            data.id, data.mailbox, at, data.size, status, data.sender, seq=seq
+        )
+        if data.n and not data.reply_to:
+            self._steps.end(data.p, data.n, data.step, seq, at).about = data.mailbox
+
+    def taken(self, data: e.MessageTaken, seq: int, at: int) -> None:
+        self._move(data.id, "held" if data.attempt else "received", data.p)
+        self._steps.end(data.p, data.n, data.step, seq, at).about = data.mailbox
+
+    def drained(self, data: e.MessagesDrained, seq: int, at: int) -> None:
+        for message_id in data.ids:
+            self._move(message_id, "received", data.p)
+        self._steps.end(data.p, data.n, "drain", seq, at).about = data.mailbox
+
+    def held(self, data: e.MessageHeld, seq: int, at: int) -> None:
+        self._move(data.id, "held", data.by)
+
+    def moved(self, data: e.MessageMoved, seq: int, at: int) -> None:
+        status = _MOVES.get(data.to, "dropped")
+        self._move(data.id, status, None if status in {"received", "dropped"} else "", data.reason or data.to)
+
+    def letter_added(self, data: e.LetterAdded, seq: int, at: int) -> None:
+        self.records[data.message] = MessageRecord(
+            data.message,
+            data.mailbox,
+            at,
+            data.size,
+            "dropped",
+            data.sender,
+            reason=data.reason,
+            seq=seq,
+        )
+
+    def letter_moved(self, data: e.LetterMoved, seq: int, at: int) -> None:
+        if data.to == "retrying":
+            self._move(data.message, "queued", "")
+
+    # Inside.
+
+    def _move(self, message_id: str, status: MessageStatus, receiver: str | None, reason: str = "") -> None:
+        message = self.records.get(message_id)
+        if message is None:
+            return
+        message.status = status
+        if receiver is not None:
+            message.receiver = receiver
+        message.reason = reason if status == "dropped" else ""
+
+
 class Timeline:
     """Everything that happened in a run, added up entry by entry.
 
     Attributes:
-        state: The state of the run behind the last entry.
+        state: The state of the run after the last entry.
         steps: All steps, in the order in which they began.
         messages: All messages by id, in the order in which they were sent.
         notes: What else happened, in order.
         crashes: The crashes of workers, in order.
         workers: All workers by path.
-        left_out: How many steps, messages and notes are not kept, because they were over long before the last ones.
+        left_out: How many steps, messages and notes were dropped, because they were over long before the last ones.
 
     Args:
-        newest: Keep so many of the steps that are over, of the messages that have arrived, and of the notes: the newest. What is
-            under way is kept in any case. Without it, everything is kept.
+        newest: Keep only this many of the steps that are over, of the messages that have arrived, and of the notes. Steps and
+            messages that are under way are kept in any case. Without it, all are kept.
     """
 
     def __init__(self, newest: int | None = None) -> None:
         self.newest = newest
         self.left_out = LeftOut()
         self.state = State()
-        self.steps: list[StepRecord] = []
-        self.messages: dict[str, MessageRecord] = {}
+        self.workers: dict[str, WorkerRecord] = {}
+        self._steps = _Steps(self.state, self.workers)
+        self.steps = self._steps.records
+        self._mail = _Messages(self._steps)
+        self.messages = self._mail.records
         self.notes: list[NoteRecord] = []
         self.crashes: list[CrashRecord] = []
-        self.workers: dict[str, WorkerRecord] = {}
-        self._current: dict[str, dict[tuple[str, int], StepRecord]] = {}
-        """Of each worker: its steps that count."""
-        self._tell: dict[type[e.EntryData], Callable[..., None]] = {
+        self._handlers: dict[type[e.EntryData], Callable[..., None]] = {
             e.HubStarted: self._hub_started,
             e.HubStopped: self._hub_stopped,
             e.RunEnded: self._run_ended,
@@ -160,21 +348,21 @@ class Timeline:
             e.WorkerRestarted: self._restarted,
             e.PeerJoined: self._joined,
             e.ProgramPinned: self._pinned,
-            e.StepStarted: self._step_started,
-            e.StepRetried: self._step_retried,
-            e.StepFinished: self._step_finished,
-            e.StepFailed: self._step_failed,
-            e.ToolCalled: self._tool_called,
-            e.ToolFinished: self._tool_ended,
-            e.ToolFailed: self._tool_ended,
-            e.Output: self._output,
-            e.MessageSent: self._sent,
-            e.MessageTaken: self._taken,
-            e.MessagesDrained: self._drained,
-            e.MessageHeld: self._held,
-            e.MessageMoved: self._moved,
-            e.LetterAdded: self._letter_added,
-            e.LetterMoved: self._letter_moved,
+            e.StepStarted: self._steps.step_started,
+            e.StepRetried: self._steps.step_retried,
+            e.StepFinished: self._steps.step_finished,
+            e.StepFailed: self._steps.step_failed,
+            e.ToolCalled: self._steps.tool_called,
+            e.ToolFinished: self._steps.tool_ended,
+            e.ToolFailed: self._steps.tool_ended,
+            e.Output: self._steps.output,
+            e.MessageSent: self._mail.sent,
+            e.MessageTaken: self._mail.taken,
+            e.MessagesDrained: self._mail.drained,
+            e.MessageHeld: self._mail.held,
+            e.MessageMoved: self._mail.moved,
+            e.LetterAdded: self._mail.letter_added,
+            e.LetterMoved: self._mail.letter_moved,
         }
 
     def add_all(self, entries: Iterable[Entry]) -> None:
@@ -187,30 +375,20 @@ class Timeline:
     def add(self, data: e.EntryData, seq: int, at: int, value: Value) -> None:
         """Add one entry."""
         apply(self.state, data, seq, at, value)
-        tell = self._tell.get(type(data))
-        if tell is not None:
-            tell(data, seq, at)
+        handler = self._handlers.get(type(data))
+        if handler is not None:
+            handler(data, seq, at)
         if self.newest is not None and not seq % COMPACTED:
             self.compact(self.newest)
 
     def step(self, p: str, n: int) -> StepRecord | None:
-        """The step of this name that counts, or counted last."""
-        found = self._of(p).get((p, n))
-        return found or next((s for s in reversed(self.steps) if (s.p, s.n) == (p, n)), None)
+        """The step of this name in its worker's history, or the last one that was."""
+        return self._steps.find(p, n)
 
     def compact(self, newest: int) -> None:
-        """Let go of steps, messages and notes that are over, but for the newest."""
-        over = [step for step in self.steps if step.status != "open"]
-        gone = {id(step) for step in over[: max(len(over) - newest, 0)]}
-        if gone:
-            self.left_out.steps += len(gone)
-            self.steps = [step for step in self.steps if id(step) not in gone]
-            for path, current in self._current.items():
-                self._current[path] = {key: step for key, step in current.items() if id(step) not in gone}
-        arrived = [one.id for one in self.messages.values() if one.status in {"received", "dropped"}]
-        for message_id in arrived[: max(len(arrived) - newest, 0)]:
-            self.left_out.messages += 1
-            del self.messages[message_id]
+        """Drop steps, messages and notes that are over, except the newest."""
+        self.left_out.steps += self._steps.drop(newest)
+        self.left_out.messages += self._mail.drop(newest)
         older = max(len(self.notes) - newest, 0)
         self.left_out.notes += older
         del self.notes[:older]
@@ -221,43 +399,13 @@ class Timeline:
     def _note(self, at: int, kind: str, text: str, worker: str = "") -> None:
         self.notes.append(NoteRecord(at, kind, text, worker))
 
-    def _begin(self, p: str, n: int, kind: str) -> StepRecord:
-        current = self._of(p)
-        found = current.get((p, n))
-        if found is None or found.status != "open":
-            found = current[p, n] = StepRecord(p, n, kind)
-            self.steps.append(found)
-        return found
-
-    def _end(self, p: str, n: int, kind: str, seq: int, at: int, *, cleanup: bool = False) -> StepRecord:
-        found = self._begin(p, n, kind)
-        found.status = "finished"
-        found.seq = seq
-        found.ended_at = at
-        found.cleanup = cleanup
-        owner = self.state.worker_of(p)
-        if owner is not None:
-            self.workers[owner.path].steps += 1
-        return found
-
-    def _abort_open(self, path: str, at: int) -> None:
-        for step in self._of(path).values():
-            if step.status == "open":
-                step.status = "aborted"
-                step.ended_at = at
-
-    def _of(self, p: str) -> dict[tuple[str, int], StepRecord]:
-        """The steps that count of the worker that a path belongs to."""
-        owner = self.state.worker_of(p)
-        return self._current.setdefault(p if owner is None else owner.path, {})
-
     # Kinds of entries.
 
     def _hub_started(self, data: e.HubStarted, seq: int, at: int) -> None:
         if data.hub > 1:
             away = f" after {data.dead_us / 1e6:.1f} s without a hub" if data.dead_us > 0 else ""
             self._note(at, "resumed", f"resumed{away}")
-        for steps in self._current.values():
+        for steps in self._steps.current.values():
             for step in steps.values():
                 if step.cleanup and step.status == "open":
                     step.status = "aborted"
@@ -281,7 +429,7 @@ class Timeline:
         worker.status = self.state.workers[data.path].status
         worker.ended_at = at
         worker.error = data.error
-        self._abort_open(data.path, at)
+        self._steps.abort_open(data.path, at)
 
     def _crashed(self, data: e.WorkerCrashed, seq: int, at: int) -> None:
         self.workers[data.path].crashes += 1
@@ -292,135 +440,45 @@ class Timeline:
     def _rewound(self, data: e.WorkerRewound, seq: int, at: int) -> None:
         worker = self.workers[data.path]
         worker.status, worker.error, worker.ended_at = "waiting", None, 0
-        current = self._of(data.path)
         history = set(self.state.workers[data.path].history[-10_000:])
-        for step in list(current.values()):
-            behind = data.to and step.seq >= data.to and step.seq not in history
-            if step.cleanup or step.status == "aborted" or behind:
-                step.status = "undone"
-                del current[step.p, step.n]
-        self._note(at, "rewound", "goes on at its failing step", data.path)
+
+        def is_taken_back(step: StepRecord) -> bool:
+            after = data.to and step.seq >= data.to and step.seq not in history
+            return bool(step.cleanup or step.status == "aborted" or after)
+
+        self._steps.take_back(data.path, is_taken_back)
+        self._note(at, "rewound", "resumed at its failing step", data.path)
 
     def _set_aside(self, data: e.StepSetAside, seq: int, at: int) -> None:
         worker = self.workers[data.path]
         worker.status, worker.error, worker.ended_at = "waiting", None, 0
         history = set(self.state.workers[data.path].history)
-        current = self._of(data.path)
-        for step in list(current.values()):
-            if step.cleanup or step.status in {"aborted", "open"} or step.seq not in history:
-                step.status = "undone"
-                del current[step.p, step.n]
-        for path in list(self._current):
+        self._steps.take_back(
+            data.path,
+            lambda step: step.cleanup or step.status in {"aborted", "open"} or step.seq not in history,
+        )
+        for path in list(self._steps.current):
             if path in data.workers or path.startswith(below(data.workers)):
-                for step in self._current.pop(path).values():
+                for step in self._steps.current.pop(path).values():
                     step.status = "undone"
         self._note(
             at, "set aside", f"step {data.p}:{data.n} is executed again: a person set its outcome aside"
         )
 
     def _restarted(self, data: e.WorkerRestarted, seq: int, at: int) -> None:
-        self._end(data.path, data.n, "restart", seq, at)
-        self._current[data.path] = {}
+        self._steps.end(data.path, data.n, "restart", seq, at)
+        self._steps.current[data.path] = {}
         self._note(at, "restarted", f"began a new history after step {data.n}", data.path)
 
     def _joined(self, data: e.PeerJoined, seq: int, at: int) -> None:
         self._note(at, "joined", f"{data.peer} joined")
 
     def _pinned(self, data: e.ProgramPinned, seq: int, at: int) -> None:
-        self._note(at, "updated", f"goes on with the changed program {data.program}")
-
-    def _step_started(self, data: e.StepStarted, seq: int, at: int) -> None:
-        step = self._begin(data.p, data.n, data.step)
-        step.about = data.about or step.about
-        step.started_at = step.started_at or data.since or at
-        step.attempt = data.attempt or step.attempt
-        step.once, step.due, step.question = data.once, data.due, data.question
-        step.timeout_s, step.cleanup = data.timeout_s, data.cleanup
-
-    def _step_retried(self, data: e.StepRetried, seq: int, at: int) -> None:
-        step = self._begin(data.p, data.n, "body")
-        step.attempt, step.due, step.error = data.attempt + 1, data.due, data.error
+        self._note(at, "updated", f"resumed with the changed program {data.program}")
 
     def _attempt_failed(self, data: e.AttemptFailed, seq: int, at: int) -> None:
         owner = self.state.worker_of(data.p)
         self._note(at, "retried", f"{data.agent}: {data.text}", owner.path if owner else data.p)
-
-    def _step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
-        step = self._end(data.p, data.n, data.step, seq, at, cleanup=self._is_cleanup(data, seq))
-        step.about = data.about or step.about
-        step.started_at = step.started_at or _begin_of(data.took_us, at)
-        step.usd, step.by, step.error = data.usd, data.by, None
-
-    def _is_cleanup(self, data: e.StepFinished, seq: int) -> bool:
-        owner = self.state.worker_of(data.p) if data.cleanup else None
-        return owner is not None and owner.adopted.get((data.p, data.n)) != seq
-
-    def _step_failed(self, data: e.StepFailed, seq: int, at: int) -> None:
-        step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
-        step.about = data.about or step.about
-        step.started_at = step.started_at or _begin_of(data.took_us, at)
-        step.status, step.error = "failed", data.error
-
-    def _tool_called(self, data: e.ToolCalled, seq: int, at: int) -> None:
-        step = self._begin(CallPlace(data.p, data.n, data.call).path, 0, "tool")
-        step.about, step.started_at = data.tool, at
-
-    def _tool_ended(self, data: e.ToolFinished | e.ToolFailed, seq: int, at: int) -> None:
-        step = self._end(CallPlace(data.p, data.n, data.call).path, 0, "tool", seq, at)
-        if isinstance(data, e.ToolFailed):
-            step.status, step.error = "failed", data.error
-
-    def _output(self, data: e.Output, seq: int, at: int) -> None:
-        self._end(data.p, data.n, data.channel, seq, at, cleanup=data.cleanup)
-
-    def _sent(self, data: e.MessageSent, seq: int, at: int) -> None:
-        status: MessageStatus = "scheduled" if data.not_before else "queued"
-        self.messages[data.id] = MessageRecord(
-            data.id, data.mailbox, at, data.size, status, data.sender, seq=seq
-        )
-        if data.n and not data.reply_to:
-            self._end(data.p, data.n, data.step, seq, at).about = data.mailbox
-
-    def _taken(self, data: e.MessageTaken, seq: int, at: int) -> None:
-        self._move(data.id, "held" if data.attempt else "received", data.p)
-        self._end(data.p, data.n, data.step, seq, at).about = data.mailbox
-
-    def _drained(self, data: e.MessagesDrained, seq: int, at: int) -> None:
-        for message_id in data.ids:
-            self._move(message_id, "received", data.p)
-        self._end(data.p, data.n, "drain", seq, at).about = data.mailbox
-
-    def _held(self, data: e.MessageHeld, seq: int, at: int) -> None:
-        self._move(data.id, "held", data.by)
-
-    def _moved(self, data: e.MessageMoved, seq: int, at: int) -> None:
-        status = _MOVES.get(data.to, "dropped")
-        self._move(data.id, status, None if status in {"received", "dropped"} else "", data.reason or data.to)
-
-    def _letter_added(self, data: e.LetterAdded, seq: int, at: int) -> None:
-        self.messages[data.message] = MessageRecord(
-            data.message,
-            data.mailbox,
-            at,
-            data.size,
-            "dropped",
-            data.sender,
-            reason=data.reason,
-            seq=seq,
-        )
-
-    def _letter_moved(self, data: e.LetterMoved, seq: int, at: int) -> None:
-        if data.to == "retrying":
-            self._move(data.message, "queued", "")
-
-    def _move(self, message_id: str, status: MessageStatus, receiver: str | None, reason: str = "") -> None:
-        message = self.messages.get(message_id)
-        if message is None:
-            return
-        message.status = status
-        if receiver is not None:
-            message.receiver = receiver
-        message.reason = reason if status == "dropped" else ""
 
 
 def _begin_of(took_us: int, ended_at: int) -> int:
@@ -429,7 +487,7 @@ def _begin_of(took_us: int, ended_at: int) -> int:
 
 
 def crash_report(data: e.WorkerCrashed) -> CrashReport:
-    """What the journal tells of the crash of a worker, in the form of every supervisor's reports."""
+    """The crash of a worker, in the form of the reports of every supervisor."""
     return CrashReport(
         supervisor=SUPERVISOR,
         child=data.path,
@@ -467,7 +525,7 @@ def value_of(value: Value, load: Callable[[BlobRef], bytes]) -> bytes:
 
 
 def describe_worker(process: Process, worker: Worker) -> None:
-    """Say of the process of a worker what the journal tells."""
+    """Add to the facts about a worker's process what the journal has of its worker."""
     process.status = worker.status
     process.under = worker.parent[0] or PARENT_OF_WORKERS
     process.restarted = worker.last_crash
@@ -479,7 +537,7 @@ def describe_worker(process: Process, worker: Worker) -> None:
 
 
 def name_deadlock(waits: Sequence[str]) -> str:
-    """What is the matter with workers that wait for each other, in a few words."""
+    """What a deadlock is, in a few words."""
     if len(waits) == 1:
         return "the only worker waits for a message from outside"
     return "all workers wait for each other"

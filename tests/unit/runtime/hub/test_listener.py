@@ -1,4 +1,4 @@
-"""Who comes in from outside."""
+"""Accepting connections from outside."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import ExitStack
 import pytest
 
 from bartack.runtime.hub.connection import Connection
-from bartack.runtime.hub.listener import HELLO_S, Door, silent
+from bartack.runtime.hub.listener import HELLO_S, Listener, silent
 from bartack.runtime.hub.poller import READ, Call, HasFileno
 
 
 class FullHouse(socket.socket):
-    """A listener of a process that has no descriptor left."""
+    """A socket of a process that has no descriptor left."""
 
     full = True
 
@@ -25,7 +25,7 @@ class FullHouse(socket.socket):
 
 
 class Loop:
-    """Keeps whom somebody waits for."""
+    """Keeps what is waited for."""
 
     def __init__(self) -> None:
         self.waiting: list[int | HasFileno] = []
@@ -34,16 +34,16 @@ class Loop:
         self.waiting.append(what)
 
     def modify(self, what: int | HasFileno, events: int) -> None:
-        raise AssertionError("a door has no use for that")
+        raise AssertionError("a listener has no use for that")
 
     def unregister(self, what: int | HasFileno) -> None:
         self.waiting.remove(what)
 
     def wait(self, timeout_s: float) -> list[tuple[Call, int]]:
-        raise AssertionError("a door has no use for that")
+        raise AssertionError("a listener has no use for that")
 
     def close(self) -> None:
-        raise AssertionError("a door has no use for that")
+        raise AssertionError("a listener has no use for that")
 
 
 @pytest.fixture
@@ -51,37 +51,37 @@ def loop() -> Loop:
     return Loop()
 
 
-def test_a_door_that_nobody_can_be_let_in_by_is_shut_for_a_while(loop: Loop) -> None:
+def test_a_listener_that_can_accept_no_connection_pauses(loop: Loop) -> None:
     admitted: list[socket.socket] = []
-    listener = FullHouse(socket.AF_UNIX)
-    door = Door(listener, loop, admitted.append)
+    sock = FullHouse(socket.AF_UNIX)
+    listener = Listener(sock, loop, admitted.append)
 
-    door.ready(READ)
+    listener.ready(READ)
     assert not loop.waiting
-    door.look(100.0)
-    door.look(100.5)
+    listener.look(100.0)
+    listener.look(100.5)
     assert not loop.waiting
-    door.look(101.0)
-    assert loop.waiting == [listener]
+    listener.look(101.0)
+    assert loop.waiting == [sock]
 
-    listener.full = False
-    door.ready(READ)
+    sock.full = False
+    listener.ready(READ)
     assert len(admitted) == 1
     admitted[0].close()
-    door.close()
+    listener.close()
 
 
-def test_a_shut_door_can_be_closed(loop: Loop) -> None:
-    listener = FullHouse(socket.AF_UNIX)
-    door = Door(listener, loop, lambda sock: None)
-    door.ready(READ)
+def test_a_listener_that_pauses_can_be_closed(loop: Loop) -> None:
+    sock = FullHouse(socket.AF_UNIX)
+    listener = Listener(sock, loop, lambda found: None)
+    listener.ready(READ)
 
-    door.close()
+    listener.close()
 
-    assert listener.fileno() == -1
+    assert sock.fileno() == -1
 
 
-def test_a_stranger_who_says_nothing_has_had_his_time() -> None:
+def test_a_process_that_sends_no_hello_is_found_after_its_time() -> None:
     with ExitStack() as stack:
         ends = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]
         stranger, polite = Connection(1, ends[0]), Connection(2, ends[2])

@@ -12,7 +12,7 @@ import pytest
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.paths import worker_path
-from bartack.runtime.rundir.pipeline_transcript import FactTranscript, facts_told
+from bartack.runtime.rundir.pipeline_transcript import FactTranscript, fact_transcript
 from bartack.runtime.rundir.shown import Shown
 from bartack.runtime.rundir.transcript import Transcript, count_outputs, lost_lines, read_transcript
 from bartack.runtime.state import entries as e
@@ -62,7 +62,7 @@ def test_each_text_is_there_once_though_the_hub_was_killed_before_it_wrote_the_l
 
     for _ in range(2):
         again = open_transcript(tmp_path)
-        again.mend(3)
+        again.repair(3)
         again.close()
 
     assert said(tmp_path) == [
@@ -81,7 +81,7 @@ def test_a_line_that_a_power_cut_has_torn_is_written_anew(tmp_path: Path, journa
 
     for _ in range(2):
         torn = open_transcript(tmp_path)
-        torn.mend(2)
+        torn.repair(2)
         torn.close()
 
     assert said(tmp_path) == ["main: one", "main: two"]
@@ -123,7 +123,7 @@ def test_a_line_lost_in_the_middle_comes_back_in_its_place(tmp_path: Path, journ
     ]
     for _ in range(2):
         again = open_transcript(tmp_path)
-        again.mend(4)
+        again.repair(4)
         again.close()
 
         assert said(tmp_path)[1:] == [
@@ -175,7 +175,7 @@ def tell(journal: FileJournal, data: e.EntryData, value: object = None) -> None:
 
 def told(place: Path) -> list[str]:
     """The lines of the facts without their times."""
-    lines = facts_told(place).decode().splitlines()
+    lines = fact_transcript(place).decode().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  ", line) for line in lines)
     return [line[22:] for line in lines]
 
@@ -208,7 +208,7 @@ def test_each_fact_is_a_line_of_who_and_what(tmp_path: Path, journal: FileJourna
         "bartack            tests T-7 fail, exit 1",
         "bartack            question q1: go on?\\nreally",
         "bartack            the run was stopped: waiting",
-        "bartack            the run goes on",
+        "bartack            run resumed",
         'bartack            q1 answered by maria: "yes"',
         "bartack            main/3:task failed: TestsGateError: the tests fail",
         "bartack            main crashed: killed",
@@ -222,7 +222,7 @@ def test_a_line_of_facts_is_never_long_and_steers_no_terminal(tmp_path: Path, jo
     tell(journal, e.Output(p="main", n=1, channel="log"), "x" * 1000)
     tell(journal, e.Output(p="main", n=2, channel="log"), "\x1b[2J\nand \u202e")
 
-    _, long, steering = facts_told(tmp_path).decode().splitlines()
+    _, long, steering = fact_transcript(tmp_path).decode().splitlines()
 
     assert (len(long), long[-1]) == (400, "…")
     assert steering.endswith("  \\x1b[2J\\nand \\u202e")
@@ -246,19 +246,19 @@ def test_a_transcript_of_facts_is_the_same_bytes_whatever_becomes_of_the_file(
     for number, hurt in enumerate(hurts):
         write(journal, f"fact {number}", channel="log")
         transcript.add(Shown("log", "main", "whatever"))
-        assert file.read_bytes() == facts_told(tmp_path)
+        assert file.read_bytes() == fact_transcript(tmp_path)
         hurt()
         transcript.look()
-        assert file.read_bytes() == facts_told(tmp_path)
+        assert file.read_bytes() == fact_transcript(tmp_path)
     write(journal, "lost", channel="log")
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full(room))
         transcript.add(Shown("note", "main", "whatever"))
-        assert file.read_bytes() != facts_told(tmp_path)
+        assert file.read_bytes() != fact_transcript(tmp_path)
     write(journal, "behind it", channel="log")
     transcript.close()
 
-    assert file.read_bytes() == facts_told(tmp_path)
+    assert file.read_bytes() == fact_transcript(tmp_path)
     assert len(told(tmp_path)) == len(hurts) + 3
 
 
@@ -268,14 +268,14 @@ def test_a_resumed_run_finds_a_line_that_was_changed_without_changing_the_size(
     begin(journal)
     write(journal, "one", channel="log")
     file = tmp_path / "transcript.txt"
-    FactTranscript(tmp_path, file).mend(1)
+    FactTranscript(tmp_path, file).repair(1)
     file.write_bytes(file.read_bytes().replace(b"one", b"two"))
 
     again = FactTranscript(tmp_path, file)
-    again.mend(1)
+    again.repair(1)
     again.close()
 
-    assert file.read_bytes() == facts_told(tmp_path)
+    assert file.read_bytes() == fact_transcript(tmp_path)
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -285,9 +285,9 @@ def test_what_a_transcript_of_facts_lacks_is_read_from_the_journal(
     begin(journal)
     write(journal, "one", "two", channel="log")
     file = tmp_path / "transcript.txt"
-    whole = facts_told(tmp_path).decode().splitlines(keepends=True)
+    whole = fact_transcript(tmp_path).decode().splitlines(keepends=True)
 
     assert lost_lines(tmp_path, file) == whole
     file.write_text(whole[0] + whole[1][:30])
     assert lost_lines(tmp_path, file) == whole[1:]
-    assert read_transcript(tmp_path, file) == facts_told(tmp_path)
+    assert read_transcript(tmp_path, file) == fact_transcript(tmp_path)
