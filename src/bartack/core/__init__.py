@@ -9,6 +9,7 @@ from bartack.core._backoff import Backoff
 from bartack.core._batch import Batch
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
+from bartack.core._closing import Closing
 from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, birth_of, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
 from bartack.core._files import make_file, naming, open_private, replace_file, write_file, write_in_place
@@ -46,6 +47,7 @@ __all__ = [
     "Backoff",
     "Batch",
     "Clock",
+    "Closing",
     "Disk",
     "FileFacts",
     "Flaw",

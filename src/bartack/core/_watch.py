@@ -16,9 +16,10 @@ import select
 import struct
 import sys
 import time
-from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Literal, Protocol, Self
+
+from bartack.core._closing import Closing
 
 WatchKind = Literal["inotify", "kqueue", "poll"]
 
@@ -100,26 +101,11 @@ def _open_kind(path: str, kind: WatchKind) -> Watch:
     return _PollWatch(path)
 
 
-class _Closing(ABC):
-    """A watch as a context manager."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 def _gone(path: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
-class _PollWatch(_Closing):
+class _PollWatch(Closing):
     """Looks at the directory again and again, and compares."""
 
     kind: WatchKind = "poll"
@@ -200,7 +186,7 @@ _IN_ALL = (
 _EVENT = struct.Struct("iIII")
 
 
-class _InotifyWatch(_Closing):
+class _InotifyWatch(Closing):
     """Notified by the Linux kernel."""
 
     kind: WatchKind = "inotify"
@@ -268,7 +254,7 @@ if sys.platform != "linux" and sys.platform != "win32":
     def _open_kqueue(path: str) -> Watch:
         return _KqueueWatch(path)
 
-    class _KqueueWatch(_Closing):
+    class _KqueueWatch(Closing):
         """Notified by the BSD kernel, which needs a descriptor of the directory and of each file in it."""
 
         kind: WatchKind = "kqueue"

@@ -238,3 +238,10 @@ def check_place(place: int, last: int) -> None:
     """Raise unless an acknowledged entry has this place."""
     if not 1 <= place <= last:
         raise ValueError(f"no entry {place} is acknowledged; the last one is {last}")
+
+
+def load_value(blobs: BlobStore, entry: Entry) -> bytes | None:
+    """The payload of an entry as encoded JSON, in the entry or among the blobs; ``None`` if it has none."""
+    if entry.value is not None:
+        return bytes(entry.value)
+    return None if entry.ref is None else blobs.get(entry.ref)

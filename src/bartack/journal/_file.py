@@ -24,13 +24,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from types import TracebackType
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
 from bartack._version import __version__
-from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
+from bartack.core import Clock, Closing, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
     JournalCorruptError,
     JournalFullError,
@@ -41,7 +40,7 @@ from bartack.errors import (
 )
 from bartack.journal._access import FULL, access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery, load_value
 from bartack.journal._format import (
     INTERRUPTED,
     OPENED,
@@ -186,7 +185,7 @@ def _opened(fence: int) -> Opened:
     return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
 
 
-class FileJournal:
+class FileJournal(Closing):
     """A journal file and its ownership; made by ``open_journal``. See ``Journal`` for what it promises.
 
     Attributes:
@@ -312,14 +311,6 @@ class FileJournal:
             self._cut_filling()
             self._file.close()
         self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # Opening.
 
@@ -475,10 +466,3 @@ class FileJournal:
         self._file.check_open()
         if self._poison is not None:
             raise self._poison.again(self._poison)
-
-
-def load_value(blobs: FileBlobs, entry: Entry) -> bytes | None:
-    """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
-    if entry.value is not None:
-        return bytes(entry.value)
-    return None if entry.ref is None else blobs.get(entry.ref)

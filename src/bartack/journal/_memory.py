@@ -9,12 +9,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
-from bartack.core import Clock, SystemClock
+from bartack.core import Clock, Closing, SystemClock
 from bartack.errors import (
     BlobCorruptError,
     BlobMissingError,
@@ -23,7 +21,7 @@ from bartack.errors import (
     JournalOwnershipLostError,
     JournalPoisonedError,
 )
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Entry, Recovery, check_place
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Entry, Recovery, check_place, load_value
 from bartack.journal._format import OPENED, Opened, decode_line, encode_line
 from bartack.journal._stage import Stage
 
@@ -71,7 +69,7 @@ class MemoryStore:
         return len(gone)
 
 
-class MemoryJournal:
+class MemoryJournal(Closing):
     """A journal in memory and its ownership. See ``Journal`` for what it promises.
 
     Args:
@@ -164,7 +162,7 @@ class MemoryJournal:
 
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
-        return _load_value(self.store, entry)
+        return load_value(self.store, entry)
 
     def put_blob(self, content: bytes) -> BlobRef:
         """Keep a large value."""
@@ -182,14 +180,6 @@ class MemoryJournal:
             self.store.owned = False
         self._closed = True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _check_open(self) -> None:
         if self._closed:
             raise JournalClosedError("memory")
@@ -200,7 +190,7 @@ class MemoryJournal:
             raise self._poison.again(self._poison)
 
 
-class MemoryReader:
+class MemoryReader(Closing):
     """Reads a ``MemoryStore`` without owning it. See ``JournalReader`` for what it promises."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -227,21 +217,7 @@ class MemoryReader:
 
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
-        return _load_value(self._store, entry)
+        return load_value(self._store, entry)
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _load_value(store: MemoryStore, entry: Entry) -> bytes | None:
-    if entry.value is not None:
-        return bytes(entry.value)
-    return None if entry.ref is None else store.get(entry.ref)

@@ -10,10 +10,9 @@ import errno
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from time import monotonic
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from bartack.core import Disk, RealDisk, Watch, open_watch
+from bartack.core import Closing, Disk, RealDisk, Watch, open_watch
 from bartack.errors import (
     JournalClosedError,
     JournalCorruptError,
@@ -22,8 +21,7 @@ from bartack.errors import (
 )
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import Entry
-from bartack.journal._file import load_value
+from bartack.journal._contract import Entry, load_value
 from bartack.journal._format import Damage, Scanner, is_sealed, judge, seal, stored_crc
 from bartack.journal._line_file import NAME
 from bartack.journal._shared import BLOBS
@@ -116,7 +114,7 @@ def open_reader(
     return FileReader(file, disk, watch, open_file(file, disk), veil)
 
 
-class FileReader:
+class FileReader(Closing):
     """A journal file open for reading; made by ``open_reader``. See ``JournalReader`` for what it promises."""
 
     def __init__(
@@ -190,14 +188,6 @@ class FileReader:
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _advance(self, scanner: Scanner, from_seq: int) -> Iterator[Entry]:
         """Feed the scanner what was written since; yield the entries wanted."""

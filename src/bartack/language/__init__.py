@@ -7,8 +7,9 @@ that only executes what was compiled before does not load the parser.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
 
 if TYPE_CHECKING:
     from bartack.language._examples import Example, examples
@@ -90,84 +91,23 @@ __all__ = [
     "upgraded",
 ]
 
-_HOMES: Final = {
-    "checking._check": ("check",),
-    "compiling._compile": (
-        "Compiled",
-        "CompiledModule",
-        "compile_program",
-    ),
-    "compiling._tree": ("tree_json",),
-    "syntax._diagnostics": (
-        "CATALOGUE",
-        "Diagnostic",
-        "Fix",
-        "Secondary",
-        "Severity",
-        "has_errors",
-        "settle",
-    ),
-    "syntax._docs": (
-        "Doc",
-        "read_doc",
-    ),
-    "checking._entry": ("find_entry",),
-    "_examples": (
-        "Example",
-        "examples",
-    ),
-    "formatting._format": (
-        "Formatted",
-        "LeftOld",
-        "Upgraded",
-        "format",
-        "reformat",
-        "upgrade",
-        "upgraded",
-    ),
-    "checking._modules": (
-        "Loader",
-        "NotLoaded",
-    ),
-    "parsing._parser": (
-        "Parsed",
-        "parse",
-    ),
-    "checking._program": (
-        "Checked",
-        "CheckedModule",
-        "Declared",
-        "EntryPoint",
-        "Program",
-    ),
-    "syntax._render": (
-        "render",
-        "render_all",
-        "summary",
-        "to_json",
-    ),
-    "checking._schema": ("schema",),
-    "syntax._source": (
-        "Place",
-        "Source",
-        "Span",
-    ),
-}
-_MODULES: Final = {"tree": "syntax._tree", "types": "checking._types"}
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        module: object = import_module(f"{__name__}.{_MODULES[name]}")
-        globals()[name] = module
-        return module
-    for home, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(import_module(f"{__name__}.{home}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_examples": "Example examples",
+        "checking._check": "check",
+        "checking._entry": "find_entry",
+        "checking._modules": "Loader NotLoaded",
+        "checking._program": "Checked CheckedModule Declared EntryPoint Program",
+        "checking._schema": "schema",
+        "compiling._compile": "Compiled CompiledModule compile_program",
+        "compiling._tree": "tree_json",
+        "formatting._format": "Formatted LeftOld Upgraded format reformat upgrade upgraded",
+        "parsing._parser": "Parsed parse",
+        "syntax._diagnostics": "CATALOGUE Diagnostic Fix Secondary Severity has_errors settle",
+        "syntax._docs": "Doc read_doc",
+        "syntax._render": "render render_all summary to_json",
+        "syntax._source": "Place Source Span",
+    },
+    modules={"types": "checking._types", "tree": "syntax._tree"},
+)

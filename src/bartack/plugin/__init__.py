@@ -5,8 +5,9 @@ Installing and removing them is in ``_hooks.py``; what runs as a hook is ``_shim
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
 
 if TYPE_CHECKING:
     from bartack.plugin._hooks import (
@@ -37,12 +38,9 @@ __all__ = [
     "uninstall_hooks",
 ]
 
-_HOME: Final = "_hooks"
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOME}"), name)
-    globals()[name] = found
-    return found
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_hooks": "EVENTS MODES SCOPES HookChange Mode Scope hook_status install_hooks install_shim shim_path uninstall_hooks",
+    },
+)

@@ -6,8 +6,9 @@ used, so that importing this package costs next to nothing: a hook lives for mil
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
 
 if TYPE_CHECKING:
     from bartack.core import Backoff
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from bartack.resilience._delivery import Deliverer
     from bartack.resilience._executor import ResilientExecutor
     from bartack.resilience._graceful import graceful_tracking
-    from bartack.resilience._health import HealthChecker
-    from bartack.resilience._health import HealthChecker as Phase4HealthChecker
+    from bartack.resilience._health import HealthChecker, Phase4HealthChecker
     from bartack.resilience._home import make_private, state_home
     from bartack.resilience._http import origin_of
     from bartack.resilience._importing import hook_event, import_spool
@@ -34,62 +34,6 @@ if TYPE_CHECKING:
     from bartack.resilience._store import StateStore
     from bartack.resilience._token import hook_token, load_token, read_token
     from bartack.resilience._user_home import service_socket, user_home
-
-_HOMES: Final = {
-    "NONCE_HEADER": "_proof",
-    "PROOF_PATH": "_proof",
-    "ProofSessions": "_proof",
-    "UNIX_ENDS": "_proof",
-    "hook_token": "_token",
-    "load_token": "_token",
-    "service_socket": "_user_home",
-    "tcp_ends": "_proof",
-    "make_private": "_home",
-    "hook_event_id": "_spool",
-    "Verdict": "_outbox_row",
-    "Backoff": "bartack.core",
-    "CallFailed": "_outcome",
-    "CallIgnored": "_outcome",
-    "CallRejected": "_outcome",
-    "CallSucceeded": "_outcome",
-    "CircuitBreaker": "_breaker",
-    "CircuitState": "_circuit",
-    "Claim": "_outbox_row",
-    "DaemonLink": "_link",
-    "Deliverer": "_delivery",
-    "ENABLED": "_settings",
-    "Header": "_spool",
-    "HealthChecker": "_health",
-    "Kept": "_cache",
-    "Limits": "_outbox",
-    "NewEvent": "_outbox_row",
-    "Outbox": "_outbox",
-    "PatternCache": "_cache",
-    "ResilientAPIClient": "_client",
-    "ResilientExecutor": "_executor",
-    "Settings": "_settings",
-    "Spool": "_spool",
-    "StateStore": "_store",
-    "TakenBackError": "_cache",
-    "breaker_names": "_breaker",
-    "bump": "_outbox",
-    "encode_event": "_mirror",
-    "given": "_settings",
-    "graceful_tracking": "_graceful",
-    "hook_event": "_importing",
-    "import_spool": "_importing",
-    "iso": "_mirror",
-    "load_settings": "_settings",
-    "origin_of": "_http",
-    "parse_object": "_mirror",
-    "read_token": "_token",
-    "register_outbox": "_link",
-    "setting_flaws": "_settings",
-    "split_event": "_spool",
-    "state_home": "_home",
-    "user_home": "_user_home",
-}
-_ALIASES: Final = {"Phase4HealthChecker": "HealthChecker"}
 
 __all__ = [
     "ENABLED",
@@ -147,12 +91,31 @@ __all__ = [
     "user_home",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _ALIASES.get(name, name)
-    if home not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _HOMES[home]
-    found: object = getattr(import_module(module if "." in module else f"{__name__}.{module}"), home)
-    globals()[name] = found
-    return found
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        ".core": "Backoff",
+        "_breaker": "CircuitBreaker breaker_names",
+        "_cache": "Kept PatternCache TakenBackError",
+        "_circuit": "CircuitState",
+        "_client": "ResilientAPIClient",
+        "_delivery": "Deliverer",
+        "_executor": "ResilientExecutor",
+        "_graceful": "graceful_tracking",
+        "_health": "HealthChecker Phase4HealthChecker",
+        "_home": "make_private state_home",
+        "_http": "origin_of",
+        "_importing": "hook_event import_spool",
+        "_link": "DaemonLink register_outbox",
+        "_mirror": "encode_event iso parse_object",
+        "_outbox": "Limits Outbox bump",
+        "_outbox_row": "Claim NewEvent Verdict",
+        "_outcome": "CallFailed CallIgnored CallRejected CallSucceeded",
+        "_proof": "NONCE_HEADER PROOF_PATH UNIX_ENDS ProofSessions tcp_ends",
+        "_settings": "ENABLED Settings given load_settings setting_flaws",
+        "_spool": "Header Spool hook_event_id split_event",
+        "_store": "StateStore",
+        "_token": "hook_token load_token read_token",
+        "_user_home": "service_socket user_home",
+    },
+)

@@ -272,6 +272,10 @@ class HealthChecker:
         return self.store.boot if self.store else boot_id()
 
 
+Phase4HealthChecker = HealthChecker
+"""The name under which programs of an older tool import it."""
+
+
 def level_of(answer: Answer) -> str:
     """What an answer of the health endpoint says. A degraded service can still be used."""
     status = str((answer.body or {}).get("status", ""))

@@ -20,9 +20,9 @@ import time
 import weakref
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
-from bartack.core import FILE_MODE, Clock, SystemClock, make_file
+from bartack.core import FILE_MODE, Clock, Closing, SystemClock, make_file
 from bartack.errors import StoreTooNewError, StoreUnavailableError
 from bartack.resilience._home import DATABASE, boot_id, make_private
 from bartack.resilience._salvage import put_aside, save_rows
@@ -81,7 +81,7 @@ def _close(connection: sqlite3.Connection, pid: int) -> None:
         connection.close()
 
 
-class StateStore:
+class StateStore(Closing):
     """The state of one state home. Opened by its first use; may be used by several threads.
 
     Args:
@@ -174,12 +174,6 @@ class StateStore:
         self._local = threading.local()
         for one in opened:
             one.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _guarded(self, work: Callable[[_Open], T], busy_s: float, *, durable: bool) -> T:
         for _ in range(_TRIES):

@@ -11,6 +11,8 @@ The names below are loaded by their first use: guardians and parent programs imp
 
 from __future__ import annotations
 
+from bartack._lazy import lazy
+
 TYPE_CHECKING = False  # type checkers know it by its name; guardians stay small without typing
 if TYPE_CHECKING:
     from bartack.supervision.parent._client import KEEPER, ParentClient
@@ -73,69 +75,6 @@ if TYPE_CHECKING:
     from bartack.supervision.supervisor._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
     from bartack.supervision.supervisor._supervisor import ChildCounts, Supervisor
     from bartack.supervision.supervisor._watching import Inbox, MonitorManager, MonitorRef, monitor
-
-_HOMES = {
-    "Bound": "process._limits",
-    "CHILD_BACKOFF": "supervisor._spec",
-    "ChildCounts": "supervisor._supervisor",
-    "ChildInfo": "supervisor._child",
-    "ChildSpec": "supervisor._spec",
-    "CrashReport": "supervisor._report",
-    "Decision": "supervisor._report",
-    "Down": "supervisor._monitors",
-    "Exited": "parent._wire",
-    "Fence": "parent._fence",
-    "Gone": "parent._wire",
-    "Inbox": "supervisor._watching",
-    "Intensity": "supervisor._restart",
-    "KEEPER": "parent._client",
-    "Leak": "supervisor._monitors",
-    "Monitor": "supervisor._monitors",
-    "MonitorManager": "supervisor._watching",
-    "MonitorRef": "supervisor._watching",
-    "MonitorRegistry": "supervisor._monitors",
-    "MonitorStats": "supervisor._monitors",
-    "ParentClient": "parent._client",
-    "ParentDied": "parent._wire",
-    "ParentEvent": "parent._wire",
-    "ParentReady": "parent._wire",
-    "ProcessFacts": "process._facts",
-    "ProcessId": "process._facts",
-    "RestartPolicy": "supervisor._restart",
-    "StartFailed": "parent._wire",
-    "Started": "parent._wire",
-    "Supervisor": "supervisor._supervisor",
-    "SupervisorSpec": "supervisor._spec",
-    "count_oom_kills": "process._memory",
-    "creators_stack": "supervisor._monitors",
-    "descendants": "process._tree",
-    "files_limit": "process._limits",
-    "find_by_environment": "process._tree",
-    "find_flaw": "process._system",
-    "is_in_ground": "process._cgroup",
-    "iter_open_files": "process._system",
-    "iter_outputs": "process._system",
-    "iter_processes": "process._system",
-    "kill_descendants": "process._tree",
-    "kill_tree": "process._tree",
-    "memory_left": "process._limits",
-    "monitor": "supervisor._watching",
-    "most_files": "process._limits",
-    "parse_guarded": "parent._guardian",
-    "probe_cgroups": "process._cgroup_probe",
-    "processes_left": "process._limits",
-    "raise_files": "process._limits",
-    "read_command": "process._system",
-    "read_environment": "process._system",
-    "read_facts": "process._system",
-    "read_line": "process._line",
-    "restore_files": "process._limits",
-    "run_guarded": "parent._guarded",
-    "run_parent": "parent._parent",
-    "set_death_signal": "process._system",
-    "set_subreaper": "process._system",
-    "take_tree_lock": "process._lock",
-}
 
 __all__ = [
     "CHILD_BACKOFF",
@@ -200,16 +139,31 @@ __all__ = [
     "take_tree_lock",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only who uses a name pays for it
-
-    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "parent._client": "KEEPER ParentClient",
+        "parent._fence": "Fence",
+        "parent._guarded": "run_guarded",
+        "parent._guardian": "parse_guarded",
+        "parent._parent": "run_parent",
+        "parent._wire": "Exited Gone ParentDied ParentEvent ParentReady Started StartFailed",
+        "process._cgroup": "is_in_ground",
+        "process._cgroup_probe": "probe_cgroups",
+        "process._facts": "ProcessFacts ProcessId",
+        "process._limits": "Bound files_limit memory_left most_files processes_left raise_files restore_files",
+        "process._line": "read_line",
+        "process._lock": "take_tree_lock",
+        "process._memory": "count_oom_kills",
+        "process._system": "find_flaw iter_open_files iter_outputs iter_processes read_command read_environment "
+        "read_facts set_death_signal set_subreaper",
+        "process._tree": "descendants find_by_environment kill_descendants kill_tree",
+        "supervisor._child": "ChildInfo",
+        "supervisor._monitors": "Down Leak Monitor MonitorRegistry MonitorStats creators_stack",
+        "supervisor._report": "CrashReport Decision",
+        "supervisor._restart": "Intensity RestartPolicy",
+        "supervisor._spec": "CHILD_BACKOFF ChildSpec SupervisorSpec",
+        "supervisor._supervisor": "ChildCounts Supervisor",
+        "supervisor._watching": "Inbox MonitorManager MonitorRef monitor",
+    },
+)

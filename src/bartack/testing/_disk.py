@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from bartack.core import FileFacts, WatchKind
+from bartack.core import Closing, FileFacts, WatchKind
 from bartack.testing._platter import (
     Choose,
     Directory,
@@ -509,7 +508,7 @@ class FaultyDisk:
         return node
 
 
-class FaultyWatch:
+class FaultyWatch(Closing):
     """Waits for a change of a ``FaultyDisk``; made by its ``open_watch``."""
 
     kind: WatchKind = "poll"
@@ -529,14 +528,6 @@ class FaultyWatch:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @lru_cache(maxsize=1024)

@@ -6,8 +6,9 @@ service keeps the graph (``lineage/_store.py``). Names are loaded when they are 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
 
 if TYPE_CHECKING:
     from bartack.tracking.daemon._daemon import run_daemon
@@ -33,36 +34,6 @@ if TYPE_CHECKING:
         track_edit_tool_pattern,
         track_write_tool_pattern,
     )
-
-_HOMES: Final = {
-    "LineageNode": "lineage._wire",
-    "LineagePicture": "lineage._graph",
-    "LineageQuery": "lineage._wire",
-    "LineageService": "lineage._service",
-    "LineageStore": "lineage._store",
-    "PageQuery": "lineage._wire",
-    "PatternTracker": "pattern._tracker",
-    "SearchRequest": "lineage._wire",
-    "TreeLine": "lineage._tree",
-    "ValidateRequest": "lineage._wire",
-    "draw_page": "lineage._draw",
-    "draw_svg": "lineage._draw",
-    "iter_tree": "lineage._tree",
-    "next_version": "pattern._similarity",
-    "normalise": "pattern._pattern",
-    "open_listener": "lineage._service",
-    "pattern_id": "pattern._pattern",
-    "run_daemon": "daemon._daemon",
-    "serve_lineage": "lineage._service",
-    "similarity": "pattern._similarity",
-    "start_daemon": "daemon._start",
-    "SyncReport": "daemon._sync",
-    "analytics_of": "pattern._analytics",
-    "sync_now": "daemon._sync",
-    "stop_daemon": "daemon._start",
-    "track_edit_tool_pattern": "pattern._tracker",
-    "track_write_tool_pattern": "pattern._tracker",
-}
 
 __all__ = [
     "LineageNode",
@@ -94,10 +65,21 @@ __all__ = [
     "track_write_tool_pattern",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "daemon._daemon": "run_daemon",
+        "daemon._start": "start_daemon stop_daemon",
+        "daemon._sync": "SyncReport sync_now",
+        "lineage._draw": "draw_page draw_svg",
+        "lineage._graph": "LineagePicture",
+        "lineage._service": "LineageService open_listener serve_lineage",
+        "lineage._store": "LineageStore",
+        "lineage._tree": "TreeLine iter_tree",
+        "lineage._wire": "LineageNode LineageQuery PageQuery SearchRequest ValidateRequest",
+        "pattern._analytics": "analytics_of",
+        "pattern._pattern": "normalise pattern_id",
+        "pattern._similarity": "next_version similarity",
+        "pattern._tracker": "PatternTracker track_edit_tool_pattern track_write_tool_pattern",
+    },
+)

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, cast
 
 from bartack.language.parsing._cursor import NEXT_DECLARATION, WORD, Brackets, TooDeep
 from bartack.language.parsing._statement import StatementParser
+from bartack.language.parsing._type import Bracketed
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._depth import make_room
 from bartack.language.syntax._diagnostics import Diagnostic, Fix, diagnose, settle
@@ -400,16 +401,8 @@ class Parser(StatementParser):
         self.advance()
         if self.kind != "[":
             return False, (self.type(),)
-        start = self.start
-        state = self.enter("]", free=True)
-        bases: list[tree.Type] = []
-        follows = True
-        while follows:
-            bases.append(self.type())
-            follows = self.more("]")
-        self.leave(state)
-        self.close("[", start, "`,` or `]`")
-        return True, tuple(bases)
+        bases: Bracketed[tree.Type] = self.bracketed(self.type, some=True)
+        return True, bases.items
 
     def methods(self) -> list[tree.Declaration | tree.Error]:
         """Read the methods of a trait, up to its `}`."""
@@ -515,17 +508,8 @@ class Parser(StatementParser):
 
     def braced_names(self) -> tuple[bool, tuple[tree.Identifier, ...]]:
         """Read `{a, b}`; returns whether a newline follows the brace."""
-        start = self.start
-        state = self.enter("}", free=False)
-        broken = self.newline
-        names: list[tree.Identifier] = []
-        follows = True
-        while follows:
-            names.append(self.identifier())
-            follows = self.more("}")
-        self.leave(state)
-        self.close("{", start, "`,` or `}`")
-        return broken, tuple(names)
+        names = self.bracketed(self.identifier, some=True)
+        return names.broken, names.items
 
     def names_from(self) -> tree.ImportPath:
         """Read `{x, y} from "./m"`."""

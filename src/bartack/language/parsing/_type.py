@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from bartack.language.parsing._cursor import BAD, CLOSERS, WORD
 from bartack.language.parsing._shell import ShellParser
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Fix
 from bartack.language.syntax._source import Span
+
+T = TypeVar("T")
+
+
+class Bracketed(NamedTuple, Generic[T]):
+    """The elements of a list in brackets, whether a newline follows the opening one, and where the closing one ends."""
+
+    items: tuple[T, ...]
+    broken: bool
+    end: int
 
 
 class TypeParser(ShellParser):
@@ -83,6 +94,23 @@ class TypeParser(ShellParser):
     def follows(self, closer: str) -> bool:
         """Whether an element of a list stands here, and not its end."""
         return self.kind != closer and not self.never_closes(closer)
+
+    def bracketed(self, read: Callable[[], T | None], *, some: bool = False) -> Bracketed[T]:
+        """Read a list whose opening bracket is here; `read` reads an element, or nothing. With `some` it cannot be empty."""
+        opener, start = self.kind, self.start
+        closer = CLOSERS[opener]
+        state = self.enter(closer, free=opener != "{")
+        broken = self.newline
+        items: list[T] = []
+        follows = some or self.follows(closer)
+        while follows:
+            item = read()
+            if item is None:
+                break
+            items.append(item)
+            follows = self.more(closer)
+        self.leave(state)
+        return Bracketed(tuple(items), broken, self.close(opener, start, f"`,` or `{closer}`"))
 
     # Types
 
@@ -200,19 +228,8 @@ class TypeParser(ShellParser):
     def object_type(self) -> tree.Type:
         """Read `{a: T, b?: U}`."""
         start = self.start
-        state = self.enter("}", free=False)
-        broken = self.newline
-        fields: list[tree.TypeField] = []
-        follows = self.follows("}")
-        while follows:
-            field = self.type_field()
-            if field is None:
-                break
-            fields.append(field)
-            follows = self.more("}")
-        self.leave(state)
-        end = self.close("{", start, "`,` or `}`")
-        return tree.ObjectType(start, end, tuple(fields), broken)
+        fields = self.bracketed(self.type_field)
+        return tree.ObjectType(start, fields.end, fields.items, fields.broken)
 
     def type_field(self) -> tree.TypeField | None:
         """Read `key: T` or `key?: T`."""
@@ -233,18 +250,10 @@ class TypeParser(ShellParser):
         """Read `fun(T) -> U`."""
         start = self.start
         self.advance()
-        opened = self.start
         if self.kind != "(":
             self.unexpected("`(`")
             return tree.Error(start, self.before)
-        state = self.enter(")", free=True)
-        parameters: list[tree.Type] = []
-        follows = self.follows(")")
-        while follows:
-            parameters.append(self.type())
-            follows = self.more(")")
-        self.leave(state)
-        self.close("(", opened, "`,` or `)`")
+        parameters: Bracketed[tree.Type] = self.bracketed(self.type)
         if self.kind != "->":
             self.unexpected("`->`")
             return tree.Error(start, self.before)
@@ -253,7 +262,7 @@ class TypeParser(ShellParser):
         self.advance()
         result = self.type()
         self.depth = depth
-        return tree.FunctionType(start, result.end, tuple(parameters), result)
+        return tree.FunctionType(start, result.end, parameters.items, result)
 
     # Patterns
 
@@ -292,43 +301,31 @@ class TypeParser(ShellParser):
     def array_pattern(self, opener: str) -> tree.Pattern:
         """Read `[a, _, b]`, or the old `(a, _, b)`."""
         start = self.start
-        closer = "]" if opener == "[" else ")"
-        state = self.enter(closer, free=True)
-        broken = self.newline
-        elements: list[tree.Pattern] = []
-        follows = self.follows(closer)
-        while follows:
-            elements.append(self.pattern())
-            follows = self.more(closer)
-        self.leave(state)
-        end = self.close(opener, start, f"`,` or `{closer}`")
+        elements: Bracketed[tree.Pattern] = self.bracketed(self.pattern)
+        end = elements.end
         if opener == "[":
-            return tree.ArrayPattern(start, end, tuple(elements), broken, "")
+            return tree.ArrayPattern(start, end, elements.items, elements.broken, "")
         fixed = Fix(start, end, f"[{self.text[start + 1 : end - 1]}]")
         self.report("PW293", "`( )` around a pattern is an old spelling; write `[ ]`", start, end, fix=fixed)
-        return tree.ArrayPattern(start, end, tuple(elements), broken, "(")
+        return tree.ArrayPattern(start, end, elements.items, elements.broken, "(")
 
     def object_pattern(self) -> tree.Pattern:
         """Read `{a, b: T}`."""
         start = self.start
-        state = self.enter("}", free=False)
-        broken = self.newline
-        fields: list[tree.PatternField] = []
-        follows = self.follows("}")
-        while follows:
-            key = self.key()
-            if key is None:
-                break
-            found = None
-            if self.kind == ":":
-                self.advance()
-                inside = self.inner_pattern()
-                found = self.type() if inside is None else inside
-            fields.append(tree.PatternField(key.start, found.end if found else key.end, key, found))
-            follows = self.more("}")
-        self.leave(state)
-        end = self.close("{", start, "`,` or `}`")
-        return tree.ObjectPattern(start, end, tuple(fields), broken)
+        fields = self.bracketed(self.pattern_field)
+        return tree.ObjectPattern(start, fields.end, fields.items, fields.broken)
+
+    def pattern_field(self) -> tree.PatternField | None:
+        """Read `key` or `key: T`."""
+        key = self.key()
+        if key is None:
+            return None
+        found = None
+        if self.kind == ":":
+            self.advance()
+            inside = self.inner_pattern()
+            found = self.type() if inside is None else inside
+        return tree.PatternField(key.start, found.end if found else key.end, key, found)
 
 
 INNER_PATTERN = re.compile(rf"\{{[ \t]*{WORD}[ \t]*[,}}]")

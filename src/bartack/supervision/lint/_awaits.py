@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bartack.supervision.lint._code import Callee, WorkerCode
-from bartack.supervision.lint._file import Function
+from bartack.supervision.lint._file import iter_inside
 from bartack.supervision.lint._hit import Hit
 from bartack.supervision.lint._names import last_name
 from bartack.supervision.lint._rules import CTX_BLOCKS, CTX_TAKES_CALLS, SHOWN_BY
@@ -126,13 +126,15 @@ def find_caught(code: WorkerCode) -> Iterator[Hit]:
 
 
 def _look_at_try(code: WorkerCode, block: ast.Try) -> Iterator[Hit]:
-    awaits = [node for part in block.body for node in _inside(part) if isinstance(node, ast.Await)]
+    awaits = [node for part in block.body for node in iter_inside(part) if isinstance(node, ast.Await)]
     children = [(node, name) for node in awaits if (name := _child(code, node.value))]
     if not children:
         return
     for handler in block.handlers:
         meant = bool(_caught(handler) & _BROAD) or len(children) == len(awaits)
-        if meant and not any(isinstance(node, ast.Raise) for part in handler.body for node in _inside(part)):
+        if meant and not any(
+            isinstance(node, ast.Raise) for part in handler.body for node in iter_inside(part)
+        ):
             node, name = children[0]
             message = f"a failure of {name} fails the whole run; this except cannot save it"
             yield Hit(handler, "caught_failure", message, _COLLECT.format(call=_called(node.value)))
@@ -199,12 +201,3 @@ def _caught(handler: ast.ExceptHandler) -> set[str]:
         return {""}
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return {last_name(kind) for kind in kinds}
-
-
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is in it, without functions of its own."""
-    if isinstance(node, Function | ast.Lambda):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _inside(child)

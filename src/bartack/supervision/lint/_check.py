@@ -12,7 +12,7 @@ from typing import Final
 from bartack.supervision.lint._awaits import find_caught, find_forgotten
 from bartack.supervision.lint._code import WorkerCode
 from bartack.supervision.lint._determinism import find_nondeterminism
-from bartack.supervision.lint._file import File, Function
+from bartack.supervision.lint._file import File, iter_inside
 from bartack.supervision.lint._finding import ERRORS, TYPES, Finding, Severity
 from bartack.supervision.lint._hit import Hit
 from bartack.supervision.lint._names import last_name
@@ -249,21 +249,12 @@ def _awaits(body: list[ast.stmt]) -> bool:
     return any(
         isinstance(inner, ast.Await | ast.AsyncFor | ast.AsyncWith)
         for node in body
-        for inner in _inside(node)
+        for inner in iter_inside(node)
     )
 
 
 def _raises(body: list[ast.stmt]) -> bool:
-    return any(isinstance(inner, ast.Raise) for node in body for inner in _inside(node))
-
-
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is in it, without functions of its own."""
-    if isinstance(node, Function | ast.Lambda):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _inside(child)
+    return any(isinstance(inner, ast.Raise) for node in body for inner in iter_inside(node))
 
 
 def _catches_cancellation(file: File, handler: ast.ExceptHandler) -> bool:

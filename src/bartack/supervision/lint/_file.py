@@ -109,3 +109,12 @@ def targets_of(node: ast.Assign | ast.AnnAssign) -> list[str]:
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what is in it, without functions of its own."""
+    if isinstance(node, Function | ast.Lambda):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from iter_inside(child)

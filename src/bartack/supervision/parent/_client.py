@@ -12,12 +12,11 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bartack.core import Account
+from bartack.core import Account, Closing
 from bartack.supervision.parent._guardian import GRACE_S, guarded
 from bartack.supervision.parent._spawn import SLOT
 from bartack.supervision.parent._wire import (
@@ -50,7 +49,7 @@ _SLOT_BYTES: Final = 1024
 """How long the name of a forked child may be to be readable in its environment from outside."""
 
 
-class ParentClient:
+class ParentClient(Closing):
     """A running parent program, and the only connection to it.
 
     Tokens are the caller's numbers for its children. For each, ``Started``, ``Exited`` and ``Gone`` come in this order, or
@@ -238,14 +237,6 @@ class ParentClient:
             for _, fds in self._channel.receive():
                 for fd in fds:
                     os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _encode(env: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

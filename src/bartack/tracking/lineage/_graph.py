@@ -98,18 +98,8 @@ def find_node(db: sqlite3.Connection, pattern_id: str, version: str | None) -> L
 def node_of(row: tuple[Any, ...]) -> LineageNode:
     """A row of ``NODE_COLUMNS`` as a node."""
     node_id, pattern_id, name, kind, language, version, generation, stub, deprecated, created_at = row
-    return LineageNode(
-        node_id=node_id,
-        pattern_id=pattern_id,
-        pattern_name=name,
-        pattern_type=kind,
-        language=language,
-        version=version,
-        generation=generation,
-        stub=bool(stub),
-        deprecated=bool(deprecated),
-        created_at=created_at,
-    )
+    facts = bool(stub), bool(deprecated), created_at
+    return LineageNode(node_id, pattern_id, name, kind, language, version, generation, *facts)
 
 
 def load_nodes(db: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, LineageNode]:

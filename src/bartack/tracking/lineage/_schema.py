@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -94,18 +95,12 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         connection = _connect(path, "rw")
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailableError(str(path), _reason(error)) from error
-    try:
+    with _closed_on_error(connection, path):
         # Each commit is on the disk before it is acknowledged; readers are never in its way.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         _create(connection, path)
-    except sqlite3.Error as error:
-        connection.close()
-        raise StoreUnavailableError(str(path), _reason(error)) from error
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
@@ -120,15 +115,21 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         connection = _connect(path, "ro")
     except sqlite3.Error as error:
         raise StoreUnavailableError(str(path), _reason(error)) from error
-    try:
+    with _closed_on_error(connection, path):
         _check(connection, path)
+    return connection
+
+
+@contextmanager
+def _closed_on_error(connection: sqlite3.Connection, path: Path) -> Generator[None]:
+    try:
+        yield
     except sqlite3.Error as error:
         connection.close()
         raise StoreUnavailableError(str(path), _reason(error)) from error
     except BaseException:
         connection.close()
         raise
-    return connection
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -94,17 +94,7 @@ def search_patterns(db: sqlite3.Connection, request: SearchRequest) -> SearchAns
 
 def _found(row: tuple[Any, ...], snippet: str) -> Found:
     _, _, node_id, pattern_id, name, kind, language, version, generation, created_at = row
-    return Found(
-        node_id=node_id,
-        pattern_id=pattern_id,
-        pattern_name=name,
-        pattern_type=kind,
-        language=language,
-        version=version,
-        generation=generation,
-        created_at=created_at,
-        snippet=snippet,
-    )
+    return Found(node_id, pattern_id, name, kind, language, version, generation, created_at, snippet)
 
 
 def _match_text(query: str) -> str:
