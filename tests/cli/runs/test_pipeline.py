@@ -81,6 +81,23 @@ def test_the_example_runs_again_where_its_work_is_done(bartack: Call) -> None:
     assert "reported an update, but SPEC.md did not change" in again.stderr
 
 
+@pytest.mark.requirement("repeated-tasks-are-named")
+def test_a_second_run_points_out_the_tasks_that_it_repeats(bartack: Call) -> None:
+    place = workspace('[[tasks]]\nid = "one"\ngoal = "one"\n[[tasks]]\nid = "two"\ngoal = "two"\n')
+    first = bartack("run")
+    done = only_run(place).name
+
+    again = bartack("run")
+    chosen = bartack("run", "--task", "two")
+
+    assert first.returncode == 0, first.stderr
+    assert "will be done again" not in first.stderr
+    assert (
+        f"one and two were done by {done} and will be done again; --task ID chooses tasks\n" in again.stderr
+    )
+    assert "will be done again" not in chosen.stderr
+
+
 def _validate(bartack: Call, run: Path) -> None:
     """Whatever was written has the form that our own closed schemas say."""
     files = {"receipt": "receipts/*/*.json", "snapshot-manifest": "snapshots/*.json", "run": "run.json"}

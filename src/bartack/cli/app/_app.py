@@ -31,7 +31,7 @@ COMMANDS: Final = (
     Listed("run", "answer", "runs._answer:answer", "List the open questions of a run, or answer one."),
     Listed("run", "cancel", "runs._steer:cancel", "Cancel a run for good."),
     Listed("run", "fail", "runs._steer:fail", "Fail a run; it can be resumed."),
-    Listed("run", "fork", "runs._steer:fork", "Start a new run from the first part of another."),
+    Listed("run", "fork", "runs._steer:fork", "Create a run from the first part of another."),
     Listed("run", "demo", "demo._demo:demo", "Watch work survive kill -9, with proof."),
     Listed("look", "status", "runs._status:status", "List the runs, or show the state of one."),
     Listed("look", "show", "runs._show:show", "Show the steps of a run, or one step in full."),

@@ -64,7 +64,7 @@ workspace_option = click.option(
     default=".",
     metavar="DIR",
     callback=_find_workspace,
-    help="The workspace; by default the nearest directory upwards with a bartack.toml, else the current one.",
+    help="Use this workspace (default: the nearest directory upwards with a bartack.toml, else the current one).",
 )
 """For every command that works with runs or their settings."""
 

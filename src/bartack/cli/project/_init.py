@@ -41,7 +41,7 @@ AGENTS: Final = ("claude", "codex", "gemini")
 def init(workspace: str, *, example: bool, as_json: bool) -> None:
     """Write a commented bartack.toml, and keep .bartack/ out of git.
 
-    The command detects the test command of the project. It does not change existing files. The directory .bartack/ becomes a
+    The command detects the test command of the project. It does not overwrite existing files. The directory .bartack/ becomes a
     repository of its own, so that 'git clean' in the workspace does not remove it.
     """
     place = Path(workspace).resolve()

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from bartack.cli.app._terminal import write_note
-from bartack.cli.runs._pipeline_options import PipelineOptions
+from bartack.cli.app._terminal import listed, printable, write_note
+from bartack.cli.runs._pipeline_options import PIPELINE_FILE, PipelineOptions
 from bartack.config.load import Config, Reading, read_settings
-from bartack.errors import ConfigError, UsageError
+from bartack.errors import BartackError, ConfigError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
@@ -27,10 +27,12 @@ from bartack.pipeline import (
     make_order,
     make_settings,
     needed_roles,
+    read_progress,
     warn_of_conflicts,
 )
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.protocol.steps import CallArgs
+from bartack.runtime.rundir.find import list_runs, summarise
 from bartack.runtime.rundir.layout import RunDir
 
 
@@ -52,6 +54,8 @@ def new_run(options: PipelineOptions, workspace: Path, *, wait: bool) -> Generat
     settings = make_settings(config, roles, asks=_is_interactive(options), workspace=workspace)
     order = make_order(settings, tasks, instruction=instruction, yes=options.yes)
     _warn(config)
+    if not (instruction or options.tasks or options.goal is not None):
+        _note_repeated([task.id for task in tasks], workspace)
     caution = warn_of_conflicts(config, roles, {task.id: task.depends_on for task in tasks})
     if caution:
         write_note(caution)
@@ -127,6 +131,24 @@ def _warn(config: Config) -> None:
         write_note("tests are off: the work is not checked (tests.mode)")
     elif mode == "report":
         write_note("tests.command is not set: the test results that the agent reports are accepted unchecked")
+
+
+def _note_repeated(tasks: Sequence[str], workspace: Path) -> None:
+    """Point out tasks that the newest completed run of the pipeline has done: ``bartack run`` does not skip them."""
+    for run in list_runs(workspace):
+        earlier = summarise(run)
+        if earlier.status == "completed" and Path(earlier.program).name == PIPELINE_FILE:
+            break
+    else:
+        return
+    try:
+        done = {task.id for task in read_progress(run.path).tasks if task.status == "done"}
+    except BartackError:
+        return  # a damaged run does not prevent a new one
+    again = [printable(task) for task in tasks if task in done]
+    if again:
+        verb = "was" if len(again) == 1 else "were"
+        write_note(f"{listed(again)} {verb} done by {run.id} and will be done again; --task ID chooses tasks")
 
 
 def _run_request(order: PipelineOrder, *, no_input: bool) -> RunRequest:

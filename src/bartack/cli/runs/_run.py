@@ -248,7 +248,7 @@ def resume(
     executed a step that must run only once.
 
     A journal that has lost entries is refused with BT213 (exit code 10). --accept-loss resumes with the remaining entries: it
-    first copies the journal to journal.lost-SEQ, then executes every step whose outcome is missing again.
+    first copies the journal to journal.lost-SEQ, then executes again every step whose outcome is missing.
     """
     found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     check_own(found)

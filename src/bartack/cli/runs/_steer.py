@@ -45,7 +45,7 @@ def fail(run: str, reason: str, workspace: str, *, as_json: bool) -> None:
     _write_status(found, as_json=as_json)
 
 
-@click.command(short_help="Start a new run from the first part of another.")
+@click.command(short_help="Create a run from the first part of another.")
 @run_argument
 @click.option("--at", required=True, metavar="STEP", help="Keep the steps up to this one.")
 @click.option("--update", is_flag=True, help="Use the current source, if it matches the recorded steps.")
