@@ -1,6 +1,6 @@
 """The facts of a run of the pipeline, in order, from its journal. Its progress and its ledger are made of them.
 
-The values are in ``_records.py``; ``_progress.py`` and ``_ledger.py`` add them up.
+The values are in ``_records.py``; ``_task_state.py`` and ``_ledger.py`` add them up.
 """
 
 from __future__ import annotations
