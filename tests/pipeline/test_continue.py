@@ -206,7 +206,7 @@ def test_a_task_whose_worker_could_not_say_how_it_ended_goes_on_behind_what_it_h
     team = Team(tmp_path, {"implement": uses})
     using = msgspec.structs.replace(going_on(), budget=BudgetConfig(turns=100))
     with monkeypatch.context() as patch, team.start(order("one", using=using)) as run:
-        patch.setattr(_agent_calls, "say_command", say)
+        patch.setattr(_agent_calls, "describe_command", say)
         begin(run)
         for _ in range(2):
             assert run.error is not None

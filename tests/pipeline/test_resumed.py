@@ -186,7 +186,7 @@ def test_resume_says_which_earlier_set_still_beats_the_file(tmp_path: Path) -> N
 
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if "from --set" in line] == [
-        "budget.turns stays 30 (from --set); bartack.toml says 500"
+        "budget.turns stays 30 (from --set); bartack.toml has 500"
     ]
     assert "budget.wall_s is now 900.0; it was not set\n" in done.stderr
     assert "tests.timeout_s is now 8.0; it was 9.0\n" in done.stderr

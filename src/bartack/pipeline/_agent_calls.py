@@ -38,7 +38,7 @@ from bartack.pipeline.records._records import (
     StopPlace,
     TaskRecord,
 )
-from bartack.pipeline.records._transcript import say_answer, say_command
+from bartack.pipeline.records._transcript import describe_answer, describe_command
 from bartack.pipeline.worktree._isolated import begin_review, review_name
 from bartack.pipeline.worktree._lane_work import enter
 from bartack.pipeline.worktree._lanes import check_place, place_of, tally
@@ -204,7 +204,7 @@ class AgentCalls:
             cause: Why.
             findings: What it has to deal with.
             shot: The snapshot it works on.
-            more: What this action needs beside what every command of the task says.
+            more: What this action needs in addition to the inputs of every command.
         """
         self._rounds[action] += 1
         self.expect_changes()
@@ -297,7 +297,7 @@ class AgentCalls:
         if accepted.receipt is not None:
             keep_receipt(self._place, accepted.receipt)
             self.receipts += 1
-            self._ctx.log(say_answer(result, self._record.id, accepted.receipt))
+            self._ctx.log(describe_answer(result, self._record.id, accepted.receipt))
         return accepted
 
     async def _rebase(self, base: Shot, refused: str) -> Shot:
@@ -325,7 +325,7 @@ class AgentCalls:
     ) -> AgentResult:
         settings = self.settings
         used = await self._check_budget(action)
-        self._ctx.log(say_command(action, self._record.id, inputs, key, self._agent(action)))
+        self._ctx.log(describe_command(action, self._record.id, inputs, key, self._agent(action)))
         max_tokens = self._share(settings.budget.tokens, used.tokens)
         max_turns = self._share(settings.budget.turns, used.turns)
         try:
@@ -507,7 +507,7 @@ def plain(findings: list[Finding]) -> list[object]:
 
 
 def _costs(usage: Usage, took_s: float, unsaid: Spent) -> Spent:
-    """What one command used, and what counts where it does not say."""
+    """What one command used; ``unsaid`` counts where the agent does not report it."""
     turns = unsaid.turns if usage.turns is None else usage.turns
     return Spent(tokens=usage.tokens or unsaid.tokens, turns=turns, wall_s=took_s)
 

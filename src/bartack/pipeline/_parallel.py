@@ -41,7 +41,7 @@ from bartack.runtime import Context, Outcome
 
 
 class SideBySide:
-    """The tasks of a run, as many at a time as the settings say."""
+    """The tasks of a run, at most ``parallel.tasks`` at a time."""
 
     def __init__(self, ctx: Context, place: Place, settings: Settings, spent: Spent) -> None:
         self.settings = settings
@@ -54,7 +54,7 @@ class SideBySide:
         self._lanes: dict[str, Lane] = {}
         self._attempts: dict[str, int] = {}
         self._notes: dict[str, list[Noted]] = {}
-        """What tasks have done that failed."""
+        """The notes of tasks that failed."""
 
     async def begin(self) -> None:
         """Find out what all tasks begin with."""
@@ -84,7 +84,7 @@ class SideBySide:
         ]
 
     async def end(self, results: list[TaskResult]) -> Summary:
-        """Check the work of all tasks together, and say where it is."""
+        """Check the work of all tasks together, and report where it is."""
         base = self._known_base()
         if not results:
             return Summary(tasks=[])
@@ -93,7 +93,7 @@ class SideBySide:
             lane = result_lane(base, self._result)
             self.settings = await check_result(self._ctx, self.settings, record, lane)
         delivered = await deliver(self._place, self.settings, base)
-        self._ctx.log(say_delivered(delivered))
+        self._ctx.log(describe_delivered(delivered))
         for result in results:
             for note in result.left:
                 self._ctx.log(f"{result.id}: {note}")
@@ -124,7 +124,7 @@ class SideBySide:
     # Merging.
 
     async def _merge(self, record: TaskRecord, result: TaskResult) -> TaskResult:
-        """Bring the work of a task into the result; if it is in conflict with that, as often as it takes."""
+        """Merge the work of a task into the result; a conflict is resolved and merged again, as often as it takes."""
         while True:
             merged = await merge_task(self._place, self._known_base(), self._lanes[record.id], record.id)
             if merged.commit:
@@ -165,7 +165,7 @@ class SideBySide:
             await self._ctx.abort(f"aborted by a person: task {record.id} is in conflict")
 
     async def _settle(self, record: TaskRecord, merged: Merged) -> TaskResult:
-        """Have the builder settle a conflict, in a worktree in which it is marked."""
+        """Have the builder resolve a conflict, in a worktree in which it is marked."""
         attempt = self._attempts[record.id] = self._attempts.get(record.id, 1) + 1
         lane = Lane(
             name=lane_name(record.id, attempt),
@@ -187,7 +187,7 @@ async def result_of(
     past: list[Noted],
     spent: Spent | None = None,
 ) -> TaskResult:
-    """How a task ended, also if its worker did not come to say so: then with what it has left in its file."""
+    """How a task ended. If its worker could not return a result, it is made of the notes in its file."""
     if outcome.error is None:
         return outcome.unwrap()
     left = await find_left(place, outcome.error.worker)
@@ -202,7 +202,7 @@ async def result_of(
     )
 
 
-def say_delivered(delivered: Delivered) -> str:
+def describe_delivered(delivered: Delivered) -> str:
     """Where the work is, and the one command that brings it into the workspace."""
     if delivered.moved:
         return f"your branch is at the work of all tasks: {delivered.commit[:12]}"

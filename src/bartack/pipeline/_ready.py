@@ -34,7 +34,7 @@ _SHELL_WORDS: Final = frozenset(
 )  # fmt: skip
 """First words of a command line that the shell itself understands."""
 _SHELL_SIGNS: Final = frozenset("$`|&;<>()*?[]#~\\\n{}=%")
-"""Signs after which only a shell can say what a word is."""
+"""Characters whose meaning only a shell knows."""
 
 
 class Obstacle(NamedTuple):
@@ -236,7 +236,7 @@ def _in_spec(config: Config, workspace: Path) -> Iterator[Obstacle]:
 
 
 def _is_told(config: Config, workspace: Path) -> bool:
-    """Whether it is said which files belong to the workspace: who only runs programs wants no home directory listed."""
+    """Whether the settings choose the files of the workspace: a run of other programs must not list a home directory."""
     return config.snapshot != SnapshotConfig() or (workspace / ".git").exists()
 
 

@@ -45,7 +45,7 @@ def owning(
     workspace: Path,
     config: Config,
     hub: int,
-    say: Callable[[str], object],
+    show: Callable[[str], object],
     sets: Sequence[str] = (),
     *,
     wait: bool = False,
@@ -57,7 +57,7 @@ def owning(
         workspace: Its workspace.
         config: The settings as they are now, ``sets`` included.
         hub: How many times the run will have been started; 1: it is not resumed, but begun.
-        say: Shows people a line, before anything is paid.
+        show: Shows people a line, before anything is paid.
         sets: Settings that were given for this resume.
         wait: Whether to wait for another run that works in the workspace.
 
@@ -71,11 +71,11 @@ def owning(
         lock.sign(run.id)
         if hub > 1:
             for path in put_receipts_aside(run.path):
-                say(f"the receipt of an answer that was set aside is now {path}")
+                show(f"the receipt of an answer that was set aside is now {path}")
             for path in restore_receipts(run.path):
-                say(f"{path} was missing and is written again")
+                show(f"{path} was missing and is written again")
         if hub > 1 and order is not None:
-            settings = _renew_settings(run, workspace, order, config, hub, say, sets)
+            settings = _renew_settings(run, workspace, order, config, hub, show, sets)
             for place in resumed_places(run.path, workspace, order.settings):
                 note_resume(place, settings, hub)
         yield describe_run(run)
@@ -104,7 +104,7 @@ def _renew_settings(
     order: PipelineOrder,
     config: Config,
     hub: int,
-    say: Callable[[str], object],
+    show: Callable[[str], object],
     sets: Sequence[str],
 ) -> Settings:
     """Decide which settings hold from now on, report surprising ones, and keep all of them for the steps."""
@@ -116,11 +116,11 @@ def _renew_settings(
     settings = renew_with(order.settings, _guard(order.settings, config, given) if guarded else config)
     settings = msgspec.structs.replace(settings, hub=hub)
     for note in _notes(before, settings, config, order, guarded=guarded):
-        say(note)
+        show(note)
     for note in _overridden(workspace, kept_sets(run.path), sets):
-        say(note)
+        show(note)
     if settings.tests != before.tests and _is_testing(run):
-        say(
+        show(
             "the test command that was interrupted is run once more as it was; the tests are run again after it"
         )
     replace_file(settings_file(str(run.path), hub), msgspec.json.encode(settings))
@@ -150,7 +150,7 @@ def _is_testing(run: RunDir) -> bool:
 
 
 def _guard(begun: Settings, config: Config, given: set[str]) -> Config:
-    """The settings without those of the file that say how agents are judged: an agent may have written them."""
+    """The settings without those of the file that decide how agents are judged: an agent may have written them."""
     guarded = {}
     for section in GUARDED:
         now = getattr(config, section)
@@ -169,7 +169,7 @@ def _guard(begun: Settings, config: Config, given: set[str]) -> Config:
 def _notes(
     before: Settings, now: Settings, config: Config, order: PipelineOrder, *, guarded: bool
 ) -> Iterator[str]:
-    """What changes from now on, and what stays although the project says otherwise."""
+    """What changes from now on, and what stays although the project has other settings."""
     for section in SECTIONS:
         for field in msgspec.structs.fields(getattr(now, section)):
             was, holds, wanted = (getattr(getattr(of, section), field.name) for of in (before, now, config))
@@ -183,7 +183,7 @@ def _notes(
 
 
 def _overridden(workspace: Path, kept: Sequence[str], sets: Sequence[str]) -> Iterator[str]:
-    """The settings that were given earlier with ``--set`` and still hold, where the file says something else by now."""
+    """The settings that were given earlier with ``--set`` and still hold, where the file has other values by now."""
     try:
         table = tomllib.loads((workspace / CONFIG_FILE).read_text())
     except (OSError, ValueError):
@@ -194,9 +194,9 @@ def _overridden(workspace: Path, kept: Sequence[str], sets: Sequence[str]) -> It
         if written is None or written == _read_value(text) or name in dict(map(_assigned, sets)):
             continue
         if "env" in name.split("."):
-            yield f"{name} stays as it was given with --set; {CONFIG_FILE} says something else"  # it may be a secret
+            yield f"{name} stays as it was given with --set; {CONFIG_FILE} has another value"  # it may be a secret
         else:
-            yield f"{name} stays {text} (from --set); {CONFIG_FILE} says {_shown(name, written)}"
+            yield f"{name} stays {text} (from --set); {CONFIG_FILE} has {_shown(name, written)}"
 
 
 def _assigned(assignment: str) -> tuple[str, str]:

@@ -21,10 +21,10 @@ from bartack.runtime.rundir.mirror import Describe
 def _around(
     run: RunDir, workspace: Path, config: Config, sets: Sequence[str]
 ) -> AbstractContextManager[Describe]:
-    return owning(run, workspace, config, read_state(run).hub + 1, _say, sets)
+    return owning(run, workspace, config, read_state(run).hub + 1, _show, sets)
 
 
-def _say(text: str) -> None:
+def _show(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 

@@ -122,7 +122,7 @@ def _state_dir(config: Config, workspace: Path | None) -> str:
 
 
 def _templates(config: Config, agents: dict[str, str], workspace: Path) -> dict[str, str]:
-    """The templates of the actions that are done by agents who know prompts only."""
+    """The templates of the actions of agents that take prompts only."""
     prompted = [name for name in set(agents.values()) if not _takes_actions(config, name, workspace)]
     actions = [action for action, role in ROLES.items() if agents.get(role) in prompted]
     return load_templates(
@@ -134,11 +134,11 @@ def _takes_actions(config: Config, name: str, workspace: Path) -> bool:
     try:
         return takes_actions(name, config.agents.named[name], workspace)
     except ScriptError:
-        return True  # that it cannot be used is said when all agents are looked at
+        return True  # the check of all agents reports that it cannot be used
 
 
 def renew(settings: Settings, workspace: Path, run_dir: Path) -> Settings | None:
-    """The settings of a run with those that may change on resume as they are now; ``None`` if nothing says how they are."""
+    """The settings of a run with those that may change on resume as they are now; ``None`` if there are none."""
     sets = kept_sets(run_dir)
     if not sets and not (workspace / CONFIG_FILE).is_file():
         return None
@@ -198,6 +198,6 @@ def newer_settings(run_dir: str, settings: Settings) -> Settings | None:
 
 
 def current_hub() -> int:
-    """How many times the run was started; 0 where nothing says so."""
+    """How many times the run was started; 0 where that is unknown."""
     number = os.environ.get("BARTACK_HUB", "")
     return int(number) if number.isdecimal() else 0

@@ -1,7 +1,7 @@
-"""The steps of the pipeline that look at the workspace or write into the run's directory. Each is executed once and journaled.
+"""The steps of the pipeline that read the workspace or write into the run's directory. Each is executed once and journaled.
 
-They run in the worker's process, in the workspace. What they decide is decided from what is on the disk at that moment; a replay
-takes what was journaled.
+They run in the worker's process, in the workspace, and decide from what is on the disk at that moment; a replay takes what was
+journaled. Who calls them is in ``_agent_calls.py`` and ``_task.py``; the steps with git are in ``worktree/_lanes.py``.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _kept_spec(place: Place, digest: str) -> Path:
 def accept(
     place: Place, settings: Settings, draft: Receipt, shot: Shot, checks: Checks, since: str = ""
 ) -> Accepted:
-    """Look at the workspace after an answer: what was changed, and whether it may have been.
+    """Check the workspace after an answer: what was changed, and whether that is allowed.
 
     Args:
         place: Where.
@@ -293,7 +293,7 @@ def accept(
 
 
 def _refuse(result: Accepted, draft: Receipt, attempts: list[Attempt]) -> Accepted:
-    """An answer that is not taken: what it has used counts, and where the agent is asked again people see why."""
+    """An answer that is refused: what it has used counts, and a note shows why the agent is asked again."""
     notes = result.notes
     if result.code == "invalid_reply":
         text = f"attempt {attempts[-1].attempt} of {draft.action} refused: {result.problem}"
@@ -302,7 +302,7 @@ def _refuse(result: Accepted, draft: Receipt, attempts: list[Attempt]) -> Accept
 
 
 def _artifacts(draft: Receipt, changes: list[Change], settings: Settings) -> list[ReceiptArtifact]:
-    """The files of an answer. An agent that knows prompts only names none: they are what was found to have changed."""
+    """The files of an answer. For an agent that takes prompts only, they are the files that have changed."""
     if draft.action not in settings.prompts:
         return draft.artifacts
     return [
@@ -329,7 +329,7 @@ def _file_change(change: Change) -> FileChange:
 
 
 class _Look(NamedTuple):
-    """What was found in the workspace when an answer came."""
+    """The workspace as it was when an answer came."""
 
     place: Place
     base: str
@@ -341,7 +341,7 @@ class _Look(NamedTuple):
     own: set[str]
     """What the agent reports."""
     cleared: set[str]
-    """What a person has said that others changed."""
+    """Files that others changed, as a person decided."""
     attempts: list[Attempt]
 
     def blame(self, changes: list[Change], settings: Settings) -> Blame:
@@ -382,7 +382,7 @@ def _check_review(result: Accepted, look: _Look, settings: Settings) -> Accepted
 
 
 def _weigh(result: Accepted, unclear: list[Change], what: str, settings: Settings) -> Accepted:
-    """What is done about changes of which it is not certain that an agent made them: a note, a question, or a failure."""
+    """Changes that an agent may have made lead to a note, a question, or a failure, as the settings decide."""
     paths = [path_text(change.path) for change in unclear]
     review = settings.review
     rule = ("ask" if settings.asks else "warn") if review.unclear == "auto" else review.unclear
@@ -520,14 +520,14 @@ def judge_tests(
         settings: What is secret in what the test command wrote.
         gate: What is known of it before.
         ran: How the test command ended, where one was run.
-        report: What the builder says of its tests.
+        report: What the builder reports about its tests.
         protected: Files that it had to leave alone, and changed.
         marks: Files in which conflicts are still marked.
         place: Where the workspace after them is.
         since: An earlier snapshot that it is compared with.
     """
-    said = report.get("status")
-    reported = said if isinstance(said, str) else ""
+    status = report.get("status")
+    reported = status if isinstance(status, str) else ""
     gate = msgspec.structs.replace(gate, reported=reported)
     if gate.mode == "off":
         gate = msgspec.structs.replace(gate, verdict="pass", unchecked=True)
@@ -557,7 +557,7 @@ def _judge_command(gate: Gate, ran: TestRun, settings: Settings) -> Gate:
     failed = [] if passed else [Finding(message, severity="blocker")]
     return msgspec.structs.replace(
         gate,
-        # A waiver is looked at by who knows the report; gate.verdict says whether one counts.
+        # Whether a waiver counts is decided later, from the report.
         verdict="pass" if passed else gate.verdict,
         exit_code=ran.exit_code,
         duration_s=round(ran.duration_s, 3),

@@ -36,7 +36,7 @@ from bartack.pipeline.records._records import (
     TestRun,
 )
 from bartack.pipeline.records._stages import STAGES, Stages
-from bartack.pipeline.records._transcript import say_gate
+from bartack.pipeline.records._transcript import describe_gate
 from bartack.pipeline.worktree._lane_work import conflict_findings, enter
 from bartack.pipeline.worktree._lanes import commit_work, look_for_marks
 from bartack.runtime import Context, worker
@@ -337,7 +337,7 @@ class _Task:
         )
         if judged.after is not None:
             self._calls.see(judged.after)
-        self._ctx.log(say_gate(judged))
+        self._ctx.log(describe_gate(judged))
         if self._calls.settings.tests != before:
             self._ctx.log("the tests are run again: their settings were changed when the run was resumed")
             return await self._gate()
@@ -384,7 +384,7 @@ _PROBLEMS: Final = {
 
 
 def base_inputs(record: TaskRecord) -> dict[str, object]:
-    """What every command for a task says."""
+    """The inputs that every command for a task has."""
     inputs: dict[str, object] = {
         "goal": record.goal,
         "task_files": record.task_files,

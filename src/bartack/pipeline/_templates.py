@@ -122,7 +122,7 @@ def check_template(setting: str, template: str) -> None:
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """A template with its values: texts as they are, everything else as JSON. What the command does not say is ``none``."""
+    """A template with its values: texts as they are, everything else as JSON. A value that the command lacks is ``none``."""
     return _PLACE.sub(lambda place: _shown(_look_up(values, place[1])), template)
 
 

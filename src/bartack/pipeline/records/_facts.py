@@ -1,4 +1,7 @@
-"""What happened in a run of the pipeline, fact by fact, from its journal. Its status and its ledger are made of it."""
+"""The facts of a run of the pipeline, in order, from its journal. Its progress and its ledger are made of them.
+
+The values are in ``_records.py``; ``_task_state.py`` and ``_ledger.py`` add them up.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +53,14 @@ TASK_FAILED: Final = "bartack.errors:TasksFailedError"
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact: when it was journaled, and the value that says it."""
+    """One fact: when it was journaled, and its value."""
 
     seq: int
     at: int
     kind: Kind
     value: object = None
     part: str = ""
-    """Which fact it is, of an entry that says several."""
+    """Which fact it is, of an entry with several."""
     p: str = ""
     n: int = 0
     error: ErrorData | None = None
@@ -94,7 +97,7 @@ def make_facts(entries: Iterable[Entry], load: Callable[[Entry], bytes | None]) 
 
     Args:
         entries: All entries of a journal.
-        load: Gives the value of an entry.
+        load: Returns the value of an entry.
     """
     return FactMaker(load).take(entries)
 
@@ -103,7 +106,7 @@ class FactMaker:
     """Makes facts of entries as they come.
 
     Args:
-        load: Gives the value of an entry.
+        load: Returns the value of an entry.
     """
 
     def __init__(self, load: Callable[[Entry], bytes | None]) -> None:
@@ -118,7 +121,7 @@ class FactMaker:
             if isinstance(data, StepStarted):
                 self._names[data.p, data.n] = data.about
             elif isinstance(data, StepFinished | StepFailed) and not data.about:
-                # What a step is about is said once, where it begins.
+                # What a step is about is journaled once, where it begins.
                 data = msgspec.structs.replace(data, about=self._names.get((data.p, data.n), ""))
             if data is not None:
                 facts += _Entry(data, entry, self._load).facts()
@@ -126,7 +129,7 @@ class FactMaker:
 
 
 class _Entry:
-    """One entry of the journal, and what it says of the pipeline."""
+    """One entry of the journal, and its facts about the pipeline."""
 
     def __init__(self, data: EntryData, entry: Entry, load: Callable[[Entry], bytes | None]) -> None:
         self._data = data
@@ -186,7 +189,7 @@ class _Entry:
         return found
 
     def _problem(self, path: str) -> ErrorData | None:
-        """Why a task failed that says so in its result."""
+        """Why a task failed, if that is in its result."""
         if not path.endswith(":task"):
             return None
         value = self._decode(object)

@@ -83,7 +83,7 @@ class Place(Record, frozen=True):
 
 
 class TaskRecord(Record, frozen=True):
-    """A task with everything that every command for it says."""
+    """A task, with everything that is part of every command for it."""
 
     id: str
     goal: str
@@ -153,8 +153,8 @@ class Checks(Record, frozen=True):
     """What an answer has to keep to.
 
     Attributes:
-        cleared: Files that the agent did not change, as a person says.
-        accused: Files that the agent changed, as a person says.
+        cleared: Files that the agent did not change, as a person decided.
+        accused: Files that the agent changed, as a person decided.
         isolated: The worktree in which a reviewer worked that has one of its own.
     """
 

@@ -1,4 +1,4 @@
-"""What the transcript says of a run of the pipeline, one line for one fact."""
+"""The lines of the transcript about a run of the pipeline, one for each fact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bartack.runtime.rundir.receipts import Receipt
 _UNITS: Final = ("KiB", "MiB", "GiB")
 
 
-def say_command(action: str, task: str, inputs: Mapping[str, object], key: str, agent: str) -> str:
+def describe_command(action: str, task: str, inputs: Mapping[str, object], key: str, agent: str) -> str:
     """A command is sent."""
     iteration = cast("dict[str, object]", inputs.get("iteration", {}))
     findings = cast("list[object]", iteration.get("findings", []))
@@ -27,7 +27,7 @@ def say_command(action: str, task: str, inputs: Mapping[str, object], key: str, 
     return cut_line(f"→ {agent}  {action} {task} round {round_} ({cause}{count}) {key[:11]}{why}")
 
 
-def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
+def describe_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
     """An answer was accepted."""
     parts = [f"{receipt.event} {task}", receipt.status]
     if receipt.tests is not None:
@@ -43,7 +43,7 @@ def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
 
 
 def _texts(findings: list[Finding]) -> str:
-    """What findings say, each as one line."""
+    """The messages of findings, each as one line."""
     if not findings:
         return ""
     return ": " + "; ".join(f"{_place(finding)}{' '.join(finding.message.split())}" for finding in findings)
@@ -55,7 +55,7 @@ def _place(finding: Finding) -> str:
     return f"{finding.path}:{finding.line}: " if finding.line else f"{finding.path}: "
 
 
-def say_gate(gate: Gate) -> str:
+def describe_gate(gate: Gate) -> str:
     """The verdict on the tests."""
     parts = [f"tests {gate.task_id} {gate.verdict}"]
     if gate.unchecked:

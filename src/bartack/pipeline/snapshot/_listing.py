@@ -218,7 +218,7 @@ def _git(root: str, *words: str) -> bytes:
 
 
 def _await(root: str, process: subprocess.Popen[bytes]) -> tuple[bytes, str]:
-    """What git says, and what is wrong with it if anything is."""
+    """The output of git, and its problem if it failed."""
     try:
         out, problem = process.communicate(timeout=_GIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:

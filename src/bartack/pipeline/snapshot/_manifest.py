@@ -56,7 +56,7 @@ def verify_manifest(path: Path) -> str:
     """The id of a manifest, computed anew.
 
     Raises:
-        ManifestError: It cannot be read, or its files have another id than it says.
+        ManifestError: It cannot be read, or its files have another id than it claims.
     """
     claimed, files = read_manifest(path)
     found = snapshot_id(files)

@@ -1,4 +1,4 @@
-"""What is known of files that have not changed: their checksums, by everything the file system says about them.
+"""The checksums of files that have not changed, by everything the file system knows about them.
 
 A file is taken for unchanged only if its size, times, inode, device and mode are what they were when it was read, and both times
 were at least two seconds in the past then: a change within the grain of the file system's clock would not show. The cache is a
@@ -74,7 +74,7 @@ class StatCache:
     # All at once.
 
     def unchanged(self, root: bytes) -> Whole | None:
-        """The last snapshot, if nothing in it has changed; whether there is something new, git has to say."""
+        """The last snapshot, if nothing in it has changed; new files are found by git alone."""
         whole = self._kept.whole
         if whole is None:
             return None

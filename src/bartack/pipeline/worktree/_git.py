@@ -74,10 +74,10 @@ class Git:
         return self.done(*words, env=more).line
 
     def test(self, *words: str) -> bool:
-        """Whether a command that answers yes or no says yes.
+        """Whether a command that answers yes or no answers yes.
 
         Raises:
-            GitError: It says neither.
+            GitError: It answers neither.
         """
         return self.done(*words, fine=(0, 1)).status == 0
 

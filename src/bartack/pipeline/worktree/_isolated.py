@@ -1,7 +1,7 @@
 """The worktree of a reviewer that must not change anything that counts (``review.isolated``).
 
 It begins with everything that git tracks or would track in the workspace. When the reviewer has answered, the files that it may
-write are copied to the workspace; everything else that it changed stays in its worktree, and a note says where. A worktree in
+write are copied to the workspace; everything else that it changed stays in its worktree, and a note names it. A worktree in
 which nothing is left is removed.
 """
 

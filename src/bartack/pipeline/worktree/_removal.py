@@ -1,6 +1,6 @@
 """The end of a worktree: everything in it is committed, ignored files are put into an archive, and then git removes it.
 
-Whenever something could be lost it stays, and the error says what. Caches are deleted, because tools write them again. Branches go
+Whenever something could be lost it stays, and the error names it. Caches are deleted, because tools write them again. Branches go
 only where another one has all of their work.
 """
 

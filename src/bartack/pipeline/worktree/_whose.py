@@ -1,6 +1,6 @@
 """Whose change it is: which files of a workspace count as the work of an agent, and which ones others write meanwhile.
 
-No system says which process wrote a file. Certain is what an agent reports, and what a process of its tree still has open for
+No system records which process wrote a file. Certain is what an agent reports, and what a process of its tree still has open for
 writing. Certain is as well what is not its work: files that the terminal or a process outside the run has open for writing, files
 that were last changed before the agent was asked or after it had answered, files that the user's git configuration ignores, and
 what editors and caches leave. Everything else is unclear; ``_steps.py`` decides what is done about that.
@@ -179,7 +179,7 @@ def _at_other_times(place: Place, changes: list[Change], attempts: list[Attempt]
     found: set[bytes] = set()
     root = os.fsencode(place.workspace)
     for change in changes:
-        with suppress(OSError):  # it is deleted: nothing says when
+        with suppress(OSError):  # it is deleted, at an unknown time
             at = os.lstat(os.path.join(root, change.path)).st_ctime
             if (began is not None and at < began - GRAIN_S) or (ended is not None and at > ended + GRAIN_S):
                 found.add(change.path)

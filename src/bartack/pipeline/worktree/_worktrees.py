@@ -485,7 +485,7 @@ def _refusal(output: bytes) -> str:
     """Why git did not merge: its first line, and the first of the files that it names below."""
     lines = output.decode("utf-8", "replace").strip("\n").splitlines()
     names = [line.strip() for line in lines if line.startswith("\t")]
-    first = lines[0] if lines else "git did not say why"
+    first = lines[0] if lines else "git gave no reason"
     if not names:
         return first
     return f"{first.rstrip(':')}: {first_paths(names, MOST_NAMED)}"
