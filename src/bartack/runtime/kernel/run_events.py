@@ -258,8 +258,8 @@ class RunEventEmitter:
         slow = {
             (step.p, step.n): (worker, step)
             for worker in self._state.workers.values()
-            for step in worker.open.values()
-            if step.step != "timeout" and now_us - self._reference(step) >= SLOW_US
+            for step in worker.waits()
+            if now_us - self._reference(step) >= SLOW_US
         }
         self._slow = {key: at for key, at in self._slow.items() if self._is_open(*key)}
         for key, (worker, step) in slow.items():

@@ -31,10 +31,11 @@ class DeadLetterEntries(Desk):
 
     def retry_at(self, message_id: str, reason: str, attempts: int) -> int:
         """When a dead letter is tried again by itself: microseconds since 1970, UTC; 0: never."""
-        if not self._policy.retries(reason, attempts):
+        policy = self._policy
+        if not policy.retries(reason, attempts):
             return 0
         chance = Random(f"{self.state.run_id}\n{message_id}\n{attempts}")
-        return self.now_us() + int(chance.uniform(0.0, self._policy.backoff.bound_s(attempts)) * 1e6)
+        return self.now_us() + int(chance.uniform(0.0, policy.backoff.bound_s(attempts)) * 1e6)
 
     def _moved(
         self, mailbox: str, message_id: str, reason: Reason, attempts: int, tried: int, error: str
