@@ -305,7 +305,7 @@ def outcomes(entries: list[Entry]) -> Counter[tuple[str, int]]:
     found: Counter[tuple[str, int]] = Counter()
     for entry in entries:
         match e.decode_entry(entry.kind, entry.raw):
-            case e.StepFinished() | e.StepFailed() | e.Output() as data if not data.cleanup:
+            case e.StepFinished() | e.StepFailed() | e.OutputWritten() as data if not data.cleanup:
                 found[data.p, data.n] += 1
             case e.ToolFinished() | e.ToolFailed() as data:
                 found[f"{data.p}/do:{data.n}.{data.call}", 0] += 1

@@ -13,7 +13,7 @@ from bartack.errors import StepNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime import AsyncRun, Run
 from bartack.runtime.state.apply import apply_all
-from bartack.runtime.state.entries import Output, decode_entry
+from bartack.runtime.state.entries import OutputWritten, decode_entry
 from bartack.runtime.state.run_state import State
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -43,7 +43,7 @@ def test_a_worker_that_begins_anew_is_killed_with_everything_and_resumes_in_its_
     printed = [
         bytes(entry.value or b"").decode()
         for entry in run.entries()
-        if isinstance(decode_entry(entry.kind, entry.raw), Output)
+        if isinstance(decode_entry(entry.kind, entry.raw), OutputWritten)
     ]
     assert printed == [f'"turn {turn} after 0 in this process"' for turn in range(1, 5)]
     assert run.count("worker.restarted") == 3

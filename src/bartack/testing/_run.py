@@ -25,7 +25,7 @@ from bartack.runtime.memory.run import MemoryRun
 from bartack.runtime.protocol.frames import Frame
 from bartack.runtime.protocol.values import encode
 from bartack.runtime.scheduler.results import Failure, ShellResult
-from bartack.runtime.state.entries import MessageSent, Output, decode_entry
+from bartack.runtime.state.entries import MessageSent, OutputWritten, decode_entry
 from bartack.runtime.state.timeline import StepRecord, Timeline
 from bartack.runtime.state.worker_state import OpenStep, UnknownDecision, Value
 from bartack.runtime.worker_process.child import load_worker
@@ -301,7 +301,8 @@ class TestRun(Generic[R]):
         return [
             str(self._load(entry))
             for entry in self.journal
-            if isinstance(data := decode_entry(entry.kind, entry.raw), Output) and data.channel == "print"
+            if isinstance(data := decode_entry(entry.kind, entry.raw), OutputWritten)
+            and data.channel == "print"
         ]
 
     @property

@@ -32,7 +32,7 @@ from bartack.runtime.state.entries import (
     MessagesDrained,
     MessageSent,
     MessageTaken,
-    Output,
+    OutputWritten,
     StepFailed,
     StepFinished,
     ToolFailed,
@@ -145,7 +145,7 @@ def _finished(entries: list[Entry]) -> set[Place]:
         match data:
             case StepFailed(late=True):
                 pass
-            case StepFinished() | StepFailed() | Output() if not data.cleanup:
+            case StepFinished() | StepFailed() | OutputWritten() if not data.cleanup:
                 found.add((data.p, data.n))
             case ToolFinished() | ToolFailed():
                 found.add((f"{data.p}/do:{data.n}.{data.call}", 0))
@@ -229,7 +229,7 @@ def _printed(run: Run) -> list[bytes]:
     return [
         bytes(entry.value or b"")
         for entry, data in outputs
-        if isinstance(data, Output) and data.channel == "print"
+        if isinstance(data, OutputWritten) and data.channel == "print"
     ]
 
 

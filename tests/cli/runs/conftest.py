@@ -96,7 +96,7 @@ def completed(story: Begin) -> Story:
     told.tell(started(1)).tell(finished(1), b'{"status":0}', after_s=0.25)
     told.tell(e.MessageSent(mailbox="tasks", id="m-7", size=3, sender="main", p="main", n=2, fp="f"), b"[1]")
     told.tell(e.MessageTaken(mailbox="tasks", id="m-7", p="main", n=3, fp="f"), b"[1]")
-    told.tell(e.Output(p="main", n=4, channel="print"), b'"hello"')
+    told.tell(e.OutputWritten(p="main", n=4, channel="print"), b'"hello"')
     told.tell(e.WorkerEnded(path="main"), b'{"done":true}', after_s=1.0)
     told.tell(e.RunEnded(status="completed"), b'{"done":true}')
     return told.end()

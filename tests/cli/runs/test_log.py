@@ -29,8 +29,8 @@ def test_a_run_that_said_nothing_prints_nothing(call: Call, completed: Story) ->
 
 def test_texts_are_there_for_programs(call: Call, story: Begin) -> None:
     told = story("dddd0004")
-    told.tell(e.Output(p="main", n=1, channel="print"), b'"one\\ntwo"')
-    told.tell(e.Output(p="main", n=2, channel="log"), b'"three"').end()
+    told.tell(e.OutputWritten(p="main", n=1, channel="print"), b'"one\\ntwo"')
+    told.tell(e.OutputWritten(p="main", n=2, channel="log"), b'"three"').end()
 
     for options in ([], ["-f"]):
         lines = [json.loads(line) for line in call("log", "latest", "--json", *options).stdout.splitlines()]
@@ -42,8 +42,8 @@ def test_texts_are_there_for_programs(call: Call, story: Begin) -> None:
 
 def test_what_a_killed_hub_did_not_write_down_is_printed_from_the_journal(call: Call, story: Begin) -> None:
     told = story("dddd0005")
-    told.tell(e.Output(p="main", n=1, channel="print"), b'"one"')
-    told.tell(e.Output(p="main.2.1", n=1, channel="log"), b'"two\\nthree"').end()
+    told.tell(e.OutputWritten(p="main", n=1, channel="print"), b'"one"')
+    told.tell(e.OutputWritten(p="main.2.1", n=1, channel="log"), b'"two\\nthree"').end()
     told.run.transcript.write_text("10:00:00.000 main: one\n")
     told.run.mirror.unlink(missing_ok=True)
 

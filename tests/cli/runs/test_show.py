@@ -156,7 +156,7 @@ def test_monitors_are_shown_with_who_watches_whom_and_where_they_were_made(call:
                 stack=("team.py:5 in main",),
             )
         )
-    told.tell(e.MonitorTold(ref="mon-main:1.0", reason="normal"))
+    told.tell(e.MonitorReported(ref="mon-main:1.0", reason="normal"))
     child = "main/3:child"
     told.tell(e.WorkerSpawned(path=child, worker="team:child", p="main", n=3))
     told.tell(

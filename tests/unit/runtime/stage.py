@@ -26,7 +26,7 @@ from bartack.runtime.memory.hub import MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value, WorkerState
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 
@@ -263,7 +263,7 @@ class Stage:
     def core(self) -> Core:
         return self.hub.core
 
-    def worker(self, path: str) -> Worker:
+    def worker(self, path: str) -> WorkerState:
         return self.hub.core.state.workers[path]
 
     def begin(self, dead_s: float = 0.0, unknown: UnknownDecision | None = None) -> Puppet:

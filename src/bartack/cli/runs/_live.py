@@ -24,10 +24,10 @@ from bartack.journal import open_reader
 from bartack.runtime.hub.hub import Hub
 from bartack.runtime.hub.reopened import Reopened
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.state.entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
+from bartack.runtime.state.entries import EntryData, OutputWritten, WorkerEnded, WorkerSpawned, decode_entry
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.timeline import name_deadlock
-from bartack.runtime.state.worker_state import OpenStep, Recorded, Worker
+from bartack.runtime.state.worker_state import OpenStep, Recorded, WorkerState
 
 DRAW_S: Final = 0.1
 """The shortest time between two redraws of the terminal."""
@@ -184,7 +184,7 @@ class PlainView(View):
                     outcome = "ended" if error is None else f"failed: {error.message.partition(chr(10))[0]}"
                     self._line(path, outcome)
                     self._start_next(path)
-                case Output(p=p, channel=channel):
+                case OutputWritten(p=p, channel=channel):
                     self._output(p, channel, msgspec.json.decode(load_value(self.run, entry.value), type=str))
                 case _:
                     pass
@@ -341,7 +341,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds)} s" if seconds < 60 else human_time(seconds)
 
 
-def _name(worker: Worker) -> str:
+def _name(worker: WorkerState) -> str:
     """The name of a worker, indented below its parent."""
     parent, slash, own = worker.path.rpartition("/")
     place, colon, name = own.partition(":")
@@ -349,7 +349,7 @@ def _name(worker: Worker) -> str:
     return printable("  " * depth + (f"{name} {place}" if colon else own))
 
 
-def _doing(screen: Screen, worker: Worker, now: int) -> tuple[str, str]:
+def _doing(screen: Screen, worker: WorkerState, now: int) -> tuple[str, str]:
     steps = [step for step in worker.open.values() if step.step != "timeout"]
     if not steps:
         return screen.paint("starting" if worker.status == "waiting" else "computing", "dim"), ""

@@ -33,7 +33,7 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.presence import is_active, is_stopped
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.timeline import name_deadlock
-from bartack.runtime.state.worker_state import OpenStep, Worker
+from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
 if TYPE_CHECKING:
     from bartack.pipeline import Progress
@@ -210,7 +210,7 @@ def _progress(run: RunDir, state: State) -> Progress | None:
     return read_progress(run.path)
 
 
-def _worker(worker: Worker, *, active: bool) -> WorkerFacts:
+def _worker(worker: WorkerState, *, active: bool) -> WorkerFacts:
     status = worker.status if worker.ended else "running" if active else "interrupted"
     return WorkerFacts(
         path=worker.path,

@@ -22,7 +22,7 @@ from bartack.runtime.state.blame import follows
 from bartack.runtime.state.history import outcome_of
 from bartack.runtime.state.run_state import State, below
 from bartack.runtime.state.timeline import StepRecord, Timeline, parse_step
-from bartack.runtime.state.worker_state import Worker
+from bartack.runtime.state.worker_state import WorkerState
 
 REPEATABLE: Final = HARMLESS | BODIES | {
     "shell", "think", "ask", "sleep", "delegate", "spawn", "join", "print", "log", "tool", "returned",
@@ -107,7 +107,7 @@ class _Plan:
             raise self._refusal("it is not part of the history of its worker")
         return step
 
-    def _worker(self) -> Worker:
+    def _worker(self) -> WorkerState:
         worker = self._state.worker_of(self._step.p)
         if worker is None:
             raise self._refusal("its worker is not part of the run any more")
@@ -126,11 +126,11 @@ class _Plan:
         of_its_tools = past.p.startswith(f"{self._step.p}{DO}{self._step.n}.")
         return of_its_tools or (place > self._step.seq and follows(past.p, self._key))
 
-    def _is_made_after(self, child: Worker) -> bool:
+    def _is_made_after(self, child: WorkerState) -> bool:
         by_it = child.parent == self._key
         return by_it or (child.seq > self._step.seq and follows(child.parent[0], self._key))
 
-    def _check(self, worker: Worker, gone: Iterable[int], made: list[str]) -> None:
+    def _check(self, worker: WorkerState, gone: Iterable[int], made: list[str]) -> None:
         """Raise if something that would be done again must not be."""
         places = set(gone)
         roots = below(made)

@@ -21,7 +21,7 @@ from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.links import Abort
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, WorkerState
 
 
 class BodyDesk(Desk, StepHandler):
@@ -34,16 +34,16 @@ class BodyDesk(Desk, StepHandler):
         self._step_timers = step_timers
         self._scopes = scopes
         self._processes = processes
-        self.begun: dict[StepKey, tuple[Peer, Worker, f.Begin]] = {}
+        self.begun: dict[StepKey, tuple[Peer, WorkerState, f.Begin]] = {}
         """Bodies that began in this turn and have not ended in it."""
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """A body is begun by ``Begin``, not by ``Step``."""
         raise UnknownRequestError(step.step)
 
     # Reports.
 
-    def note(self, peer: Peer, worker: Worker, note: f.Note) -> None:
+    def note(self, peer: Peer, worker: WorkerState, note: f.Note) -> None:
         """A worker executed a harmless step; it is durable with the next commit."""
         if note.step == "timeout" and not self._scopes.is_left(worker, note):
             return
@@ -54,15 +54,15 @@ class BodyDesk(Desk, StepHandler):
             self.turn.record((done, Value(note.v, note.ref)), sync=False)
         self.turn.exposed = True
 
-    def out(self, peer: Peer, worker: Worker, out: f.Out) -> None:
+    def out(self, peer: Peer, worker: WorkerState, out: f.Out) -> None:
         """A worker printed or logged; it is durable with the next commit, and shown after it."""
-        data = e.Output(p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=out.cleanup)
+        data = e.OutputWritten(p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=out.cleanup)
         self.turn.record((data, self.turn.pack(out.text)), sync=False)
         self.turn.with_next_commit(Show("print" if out.channel == "print" else "log", worker.path, out.text))
 
     # Beginning.
 
-    def begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
+    def begin(self, peer: Peer, worker: WorkerState, begin: f.Begin) -> None:
         """A body begins, or a block with a deadline."""
         if begin.step == "timeout":
             self._scopes.begin(peer, worker, begin)
@@ -73,7 +73,7 @@ class BodyDesk(Desk, StepHandler):
         else:
             self.begun[begin.p, begin.n] = (peer, worker, begin)
 
-    def was_busy(self, worker: Worker, begin: f.Begin) -> None:
+    def was_busy(self, worker: WorkerState, begin: f.Begin) -> None:
         """A process has ended, and this is a body it was in."""
         state = self.state
         known = (begin.p, begin.n) in worker.open
@@ -87,7 +87,7 @@ class BodyDesk(Desk, StepHandler):
             _, begun = self.begun.popitem()
             self._begin(*begun)
 
-    def _begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
+    def _begin(self, peer: Peer, worker: WorkerState, begin: f.Begin) -> None:
         known = worker.open.get((begin.p, begin.n))
         if begin.i:
             peer.awaited[begin.p, begin.n] = begin.i
@@ -112,7 +112,7 @@ class BodyDesk(Desk, StepHandler):
             elif begin.i:
                 self._answer_begin(worker, opened)
 
-    def _start_attempt(self, worker: Worker, begin: f.Begin, known: OpenStep | None) -> OpenStep:
+    def _start_attempt(self, worker: WorkerState, begin: f.Begin, known: OpenStep | None) -> OpenStep:
         data = e.StepStarted(
             p=begin.p,
             n=begin.n,
@@ -133,7 +133,7 @@ class BodyDesk(Desk, StepHandler):
         self._watch(worker, opened, begin)
         return opened
 
-    def _watch(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+    def _watch(self, worker: WorkerState, opened: OpenStep, begin: f.Begin) -> None:
         if not begin.timeout_s:
             return
 
@@ -143,7 +143,7 @@ class BodyDesk(Desk, StepHandler):
 
         self._step_timers.set(opened.key, self.timers.after(begin.timeout_s + begin.grace_s, late))
 
-    def _start_when_due(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+    def _start_when_due(self, worker: WorkerState, opened: OpenStep, begin: f.Begin) -> None:
         """Begin the next attempt when its time has come, and let the worker execute it when that is durable."""
 
         def start() -> None:
@@ -155,14 +155,14 @@ class BodyDesk(Desk, StepHandler):
         else:
             start()
 
-    def _answer_begin(self, worker: Worker, opened: OpenStep) -> None:
+    def _answer_begin(self, worker: WorkerState, opened: OpenStep) -> None:
         """Let a worker execute the body that waits for this."""
         value = opened.asked if opened.is_append else self.turn.pack({"attempt": opened.attempt})
         self.turn.answer(worker, opened.p, opened.n, value)
 
     # Ending.
 
-    def done(self, peer: Peer, worker: Worker, done: f.Done) -> None:
+    def done(self, peer: Peer, worker: WorkerState, done: f.Done) -> None:
         """A body ended in its worker."""
         step = (done.p, done.n)
         begun = self.begun.pop(step, None)
@@ -184,7 +184,7 @@ class BodyDesk(Desk, StepHandler):
             late = self.is_unseen(worker) and not done.cleanup
             self.turn.fail(worker, step_failed(done, done.e, took_us=took_us, late=late))
 
-    def _retry(self, worker: Worker, opened: OpenStep, done: f.Done, error: f.ErrorData) -> None:
+    def _retry(self, worker: WorkerState, opened: OpenStep, done: f.Done, error: f.ErrorData) -> None:
         due = self.now_us() + int(done.retry_in_s * 1e6)
         retried = e.StepRetried(p=done.p, n=done.n, attempt=done.attempt, due=due, error=error)
         self.turn.record((retried, NO_VALUE))
@@ -202,7 +202,7 @@ class BodyDesk(Desk, StepHandler):
         )
         self._start_when_due(worker, opened, begin)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop a body; one that waits for its next attempt just fails."""
         if opened.is_body:
             self._end(worker, opened, error)
@@ -210,19 +210,19 @@ class BodyDesk(Desk, StepHandler):
             self._step_timers.cancel(opened.key)
             self.turn.fail_open(worker, opened, error)
 
-    def not_begun(self, worker: Worker, opened: OpenStep, error: f.ErrorData) -> None:
+    def not_begun(self, worker: WorkerState, opened: OpenStep, error: f.ErrorData) -> None:
         """A body whose beginning is durable will not be executed, because the session failed: so nothing about it is unknown."""
         if opened.is_body:
             self._step_timers.cancel(opened.key)
             self.turn.fail_open(worker, opened, error, late=True)
 
-    def process_ended(self, worker: Worker) -> None:
+    def process_ended(self, worker: WorkerState) -> None:
         """The bodies in a process have ended with it: their time begins anew with their next attempt."""
         for opened in worker.open.values():
             if opened.in_worker:
                 self._step_timers.cancel(opened.key)
 
-    def _abort(self, worker: Worker, opened: OpenStep, begin: f.Begin, abort: Abort) -> None:
+    def _abort(self, worker: WorkerState, opened: OpenStep, begin: f.Begin, abort: Abort) -> None:
         """A body is cancelled that begins just now: one that waits for the hub has not begun, and needs no restart."""
         if begin.i:
             self._step_timers.cancel(opened.key)
@@ -230,7 +230,7 @@ class BodyDesk(Desk, StepHandler):
         else:
             self._end(worker, opened, abort.error())
 
-    def _end(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def _end(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop a body. A thread cannot be stopped, so the process is replaced; the next one replays to after this step."""
         self._step_timers.cancel(opened.key)
         self._processes.restart(worker)

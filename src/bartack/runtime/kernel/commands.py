@@ -31,7 +31,7 @@ from bartack.runtime.kernel.output_tail import cut_front, keep_end
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
-from bartack.runtime.state.worker_state import OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
 from bartack.supervision.forms import CAPTURE_LIMIT
 
 LIVE_LIMIT: Final = 256 * 1024 * 1024
@@ -63,11 +63,11 @@ class CommandDesk(Desk, StepHandler):
         self._started: dict[int, StartShell] = {}
         """What each job was started with, to start it again if the keeper of its processes dies."""
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Run commands."""
         self._start(worker, step, 1)
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """A restarted worker waits again. If the hub was restarted, the commands are run again, unless they must run once."""
         if self._jobs.is_under_way(opened):
             return
@@ -76,11 +76,11 @@ class CommandDesk(Desk, StepHandler):
         else:
             self._start(worker, step, opened.attempt + 1)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop the commands; the step fails when nothing of their tree is left."""
         self._jobs.cancel(worker, opened, error)
 
-    def _start(self, worker: Worker, step: f.Step, attempt: int) -> None:
+    def _start(self, worker: WorkerState, step: f.Step, attempt: int) -> None:
         args = self.decode(step.a, s.ShellArgs)
         limit, source = self.limit("shell", args.timeout_s)
         is_durable_first = args.once or args.live

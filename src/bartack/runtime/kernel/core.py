@@ -43,11 +43,11 @@ from bartack.runtime.kernel.bodies import BodyDesk
 from bartack.runtime.kernel.commands import CommandDesk, ShellEnd
 from bartack.runtime.kernel.delegates import DelegateDesk, JoinDesk, LastLook, WorkerEnds
 from bartack.runtime.kernel.desk import Desk, Desks, Settings, Shared
-from bartack.runtime.kernel.failure import Failure
+from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.foreign import ForeignDesk
 from bartack.runtime.kernel.jobs import Jobs, StepTimers
 from bartack.runtime.kernel.links import LinkDesk
-from bartack.runtime.kernel.mail.mailroom import Mailroom
+from bartack.runtime.kernel.mail.mailroom import MailDesks
 from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.kernel.mail_requests import MailRequests
 from bartack.runtime.kernel.monitors import MonitorDesk
@@ -68,7 +68,7 @@ from bartack.runtime.state.blame import TIDYING
 from bartack.runtime.state.entries import SUPERVISOR
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.status import moving
-from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value, WorkerState
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 CLOCK_SET_US: Final = 500_000
@@ -118,14 +118,14 @@ class Core(Desk):
         self.commands = CommandDesk(shared, self.jobs)
         self.prompts = PromptDesk(shared, self.jobs, step_timers, tools)
         self.processes = ProcessDesk(shared)
-        self.failure = Failure(shared, self.processes, self._desks)
+        self.failure = SessionFailure(shared, self.processes, self._desks)
         joins = JoinDesk(shared)
         ends = WorkerEnds(shared, self.processes, self.failure, joins, self._desks, last_look)
         self.delegates = DelegateDesk(shared, self.processes, ends, self._desks)
         self.workers = Workers(shared, self.processes, self.failure, ends, self.delegates, self._desks)
         scopes = ScopeDesk(shared, step_timers)
         self.bodies = BodyDesk(shared, step_timers, scopes, self.processes)
-        self.mail = Mailroom(shared)
+        self.mail = MailDesks(shared)
         self.letters = self.mail.letters
         self.delivery = self.mail.delivery
         self.monitors = MonitorDesk(shared, self.mail.enqueue, self.processes)
@@ -301,17 +301,17 @@ class Core(Desk):
         else:
             self._takers[type(frame)](peer, worker, frame)
 
-    def _interrupt(self, worker: Worker, problem: str) -> None:
+    def _interrupt(self, worker: WorkerState, problem: str) -> None:
         """The disk is full: the hub ends, and the run stays resumable."""
         self.turn.after_commit(Show("note", worker.path, problem))
         self.stop("disk")
         self.turn.after_commit(EndHub("disk"))
 
-    def _close(self, peer: Peer, worker: Worker, frame: f.Ask | f.Hello) -> None:
+    def _close(self, peer: Peer, worker: WorkerState, frame: f.Ask | f.Hello) -> None:
         """A frame that no worker sends."""
         self.turn.with_next_commit(CloseConnection(peer.number))
 
-    def _cancel(self, peer: Peer, worker: Worker, frame: f.Cancel) -> None:
+    def _cancel(self, peer: Peer, worker: WorkerState, frame: f.Cancel) -> None:
         self.bodies.settle()  # a body may begin and be cancelled in the same turn
         opened = worker.open.get((frame.p, frame.n))
         if self.state.failure is not None and (opened is None or not opened.cleanup):
@@ -439,7 +439,7 @@ def check_decided(run_id: str, state: State, unknown: UnknownDecision | None) ->
         raise ResumeRefusedError(run_id, reason)
 
 
-def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:
+def _rewind(worker: WorkerState, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:
     """The entries that set a failed worker back to its failing step."""
     if worker.in_doubt and unknown is not None and unknown.choice == "fail":
         return [(e.WorkerRewound(path=worker.path, to=0), NO_VALUE)]

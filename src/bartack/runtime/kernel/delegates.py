@@ -24,7 +24,7 @@ from bartack.errors import (
 )
 from bartack.runtime.kernel.actions import EndHub, Show, StopWorker, Transition
 from bartack.runtime.kernel.desk import Desk, Desks, Shared
-from bartack.runtime.kernel.failure import Failure
+from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.outcome import KnownStep, describe, step_failed, step_finished, worker_error
 from bartack.runtime.kernel.processes import ProcessDesk
@@ -34,7 +34,7 @@ from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import below
 from bartack.runtime.state.status import moving
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, WorkerState
 
 LastLook = Callable[[], list[str | BartackError]]
 """Asked when the first worker returns: notes for people, and errors that fail the session in place of its result."""
@@ -47,10 +47,10 @@ class JoinDesk(Desk, StepHandler):
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        self._waiting: dict[str, list[tuple[Worker, StepKey]]] = {}
+        self._waiting: dict[str, list[tuple[WorkerState, StepKey]]] = {}
         """By the worker that is waited for: whose step waits."""
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Wait for a spawned worker."""
         args = self.decode(step.a, s.JoinArgs)
         child = self.state.workers.get(args.path)
@@ -63,14 +63,14 @@ class JoinDesk(Desk, StepHandler):
                 self.open_step(step)
             self._waiting.setdefault(args.path, []).append((worker, (step.p, step.n)))
 
-    def child_ended(self, child: Worker) -> None:
+    def child_ended(self, child: WorkerState) -> None:
         """A worker has ended: whatever joins it has its outcome."""
         for worker, step in self._waiting.pop(child.path, ()):
             opened = worker.open.get(step)
             if opened is not None:
                 self._finish(worker, opened, child)
 
-    def _finish(self, worker: Worker, join: KnownStep, child: Worker) -> None:
+    def _finish(self, worker: WorkerState, join: KnownStep, child: WorkerState) -> None:
         if child.error is None:
             self.turn.finish(worker, step_finished(join), child.result)
         elif child.collect:
@@ -96,7 +96,7 @@ class WorkerEnds(Desk):
         self,
         shared: Shared,
         processes: ProcessDesk,
-        failure: Failure,
+        failure: SessionFailure,
         joins: JoinDesk,
         desks: Desks,
         last_look: LastLook,
@@ -114,7 +114,7 @@ class WorkerEnds(Desk):
 
     # By themselves.
 
-    def result(self, peer: Peer, worker: Worker, frame: f.Result) -> None:
+    def result(self, peer: Peer, worker: WorkerState, frame: f.Result) -> None:
         """A worker returned; it ends when everything it spawned has ended."""
         value = Value(frame.v if frame.v is not None or frame.ref is not None else NULL, frame.ref)
         if self.state.failure is not None or worker.ended:
@@ -124,7 +124,7 @@ class WorkerEnds(Desk):
         else:
             self._end(worker, e.WorkerEnded(path=worker.path), value)
 
-    def failed(self, peer: Peer, worker: Worker, frame: f.Failed) -> None:
+    def failed(self, peer: Peer, worker: WorkerState, frame: f.Failed) -> None:
         """A worker raised."""
         is_cancelled = worker.cancelled and frame.e.type.endswith(":StepCancelledError")
         if self.state.failure is not None or worker.ended:
@@ -134,7 +134,7 @@ class WorkerEnds(Desk):
         else:
             self._failure.fail_session(worker, frame.e, frame.origin)
 
-    def give_up(self, worker: Worker, error: f.ErrorData) -> None:
+    def give_up(self, worker: WorkerState, error: f.ErrorData) -> None:
         """A worker cannot be kept alive: its delegate gets the error if it collects failures, else the session fails."""
         if worker.collect:
             self._end_failed(worker, error, None)
@@ -145,15 +145,15 @@ class WorkerEnds(Desk):
         """The process of a worker has ended: if the worker had returned and not ended, the next process returns again."""
         self._returned.pop(path, None)
 
-    def _end_failed(self, worker: Worker, error: f.ErrorData, origin: StepKey | None) -> None:
+    def _end_failed(self, worker: WorkerState, error: f.ErrorData, origin: StepKey | None) -> None:
         """The failure of a worker is an outcome: whatever it has started ends with it."""
         self.end_all(self.state.made_by(worker), StepCancelledError(f"{worker.path} failed"))
         self._end(worker, e.WorkerEnded(path=worker.path, error=error, origin=origin, final=True), NO_VALUE)
 
-    def _has_spawned(self, worker: Worker) -> bool:
+    def _has_spawned(self, worker: WorkerState) -> bool:
         return any(child.spawned for child in self.state.made_by(worker))
 
-    def _end(self, worker: Worker, ended: e.WorkerEnded, value: Value) -> None:
+    def _end(self, worker: WorkerState, ended: e.WorkerEnded, value: Value) -> None:
         """One line: the worker's end, and everything that was waiting just for that."""
         if ended.error is None and not worker.parent[0] and self._is_refused(worker):
             return
@@ -178,7 +178,7 @@ class WorkerEnds(Desk):
             del self._returned[above.path]
             self._end(above, e.WorkerEnded(path=above.path), returned)
 
-    def _is_refused(self, worker: Worker) -> bool:
+    def _is_refused(self, worker: WorkerState) -> bool:
         """Whether the last look found an error, so that the session fails although its first worker returned."""
         found = self._last_look()
         for remark in found:
@@ -190,7 +190,7 @@ class WorkerEnds(Desk):
         return problem is not None
 
     def _consequences(
-        self, worker: Worker, ended: e.WorkerEnded, value: Value
+        self, worker: WorkerState, ended: e.WorkerEnded, value: Value
     ) -> list[tuple[e.EntryData, Value]]:
         """The entries that belong into the same line as a worker's end."""
         if not worker.parent[0]:
@@ -204,7 +204,7 @@ class WorkerEnds(Desk):
         results = self.results(self.state.children_of(worker.parent), worker, ended, value)
         return [(step_finished(opened), results)]
 
-    def _is_last(self, worker: Worker) -> bool:
+    def _is_last(self, worker: WorkerState) -> bool:
         """Whether all other workers of a delegate have ended, now that this one does."""
         workers, paths = self.state.workers, self.state.children[worker.parent]
         place = self._ended_first.get(worker.parent, 0)
@@ -218,8 +218,8 @@ class WorkerEnds(Desk):
 
     def results(
         self,
-        children: list[Worker],
-        last: Worker | None = None,
+        children: list[WorkerState],
+        last: WorkerState | None = None,
         ended: e.WorkerEnded | None = None,
         value: Value = NO_VALUE,
     ) -> Value:
@@ -241,7 +241,7 @@ class WorkerEnds(Desk):
 
     # By others.
 
-    def end_all(self, workers: list[Worker], error: BartackError) -> None:
+    def end_all(self, workers: list[WorkerState], error: BartackError) -> None:
         """End workers for good, with all that they have started. All of them have ended before one learns of another's end."""
         ending = self._with_descendants(workers)
         for worker in ending:
@@ -274,7 +274,7 @@ class WorkerEnds(Desk):
         else:
             self._ended_first.pop(step, None)
 
-    def _with_descendants(self, workers: list[Worker]) -> list[Worker]:
+    def _with_descendants(self, workers: list[WorkerState]) -> list[WorkerState]:
         """Workers and all that they have started, each after those that it has started."""
         made_by, descend = self.state.made_by, self._with_descendants
         return [one for worker in workers for one in (*descend(made_by(worker)), worker)]
@@ -288,12 +288,12 @@ class DelegateDesk(Desk, StepHandler):
         self._processes = processes
         self._ends = ends
         self._desks = desks
-        self._cancelling: dict[StepKey, tuple[Worker, OpenStep, BartackError]] = {}
+        self._cancelling: dict[StepKey, tuple[WorkerState, OpenStep, BartackError]] = {}
         """Delegates that were cancelled and wait until the processes of their workers have ended."""
 
     # Delegate.
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Run workers side by side and wait for all."""
         args = self.decode(step.a, s.DelegateArgs)
         limit = self.timeouts.limit("delegate") if args.timeout_s is None else args.timeout_s
@@ -305,7 +305,7 @@ class DelegateDesk(Desk, StepHandler):
         self.resume(peer, worker, step, worker.open[step.p, step.n])
         self._processes.launch_all(self.state.children_of((step.p, step.n)))
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """A restarted worker waits for its workers again; they may have ended."""
         children = self.state.children_of(opened.key)
         if any(child.ended and child.error_is_final and not child.collect for child in children):
@@ -316,7 +316,7 @@ class DelegateDesk(Desk, StepHandler):
         else:
             self._watch(worker, opened)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """End the workers of a delegate. Its own worker learns it when their processes have ended.
 
         If failures are collected, that it is late is the failure of the workers that have not ended.
@@ -342,7 +342,7 @@ class DelegateDesk(Desk, StepHandler):
             else:
                 self.turn.fail_open(worker, opened, error)
 
-    def _watch(self, worker: Worker, opened: OpenStep) -> None:
+    def _watch(self, worker: WorkerState, opened: OpenStep) -> None:
         left = self.left_s(opened)
 
         def late() -> None:
@@ -387,7 +387,7 @@ class DelegateDesk(Desk, StepHandler):
             items.append((child, self.turn.pack_raw(bytes(call))))
         self.turn.record(*items)
 
-    def _check_bounds(self, worker: Worker, more: int) -> None:
+    def _check_bounds(self, worker: WorkerState, more: int) -> None:
         """Raise unless a worker may start more workers.
 
         Raises:
@@ -404,7 +404,7 @@ class DelegateDesk(Desk, StepHandler):
 
     # One worker.
 
-    def spawn(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def spawn(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``spawn``: start a worker without waiting for it."""
         args = self.decode(step.a, s.DelegateArgs)
         self._check_bounds(worker, 1)
@@ -424,7 +424,7 @@ class DelegateDesk(Desk, StepHandler):
         self.turn.answer(worker, step.p, step.n, value)
         self._processes.launch(self.state.workers[path])
 
-    def stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def stop(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``stop``: cancel a spawned worker, in its open steps or in its next one."""
         args = self.decode(step.a, s.StopArgs)
         child = self.state.workers.get(args.path)
@@ -434,7 +434,7 @@ class DelegateDesk(Desk, StepHandler):
             self._desks.worker_aborted(child)
         self.finish_step_raw(worker, step, Value(NULL))
 
-    def restart(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def restart(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``restart``: end the history of a worker and begin a new one, as one entry.
 
         Its process is replaced, as nothing in it is part of the new history.
@@ -447,7 +447,7 @@ class DelegateDesk(Desk, StepHandler):
         self._ends.expect_anew()
         self._processes.restart(worker)
 
-    def _check_settled(self, worker: Worker) -> None:
+    def _check_settled(self, worker: WorkerState) -> None:
         """Raise if a worker has anything under way that its new history would not know of."""
         state, path = self.state, worker.path
         made = state.made_by(worker)

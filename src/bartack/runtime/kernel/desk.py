@@ -18,7 +18,7 @@ from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.entries import StepStarted
 from bartack.runtime.state.units import NONE, Caps, Units
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 
 A = TypeVar("A")
 
@@ -78,13 +78,13 @@ class Desk:
     def session_failed(self, error: SessionFailedError) -> None:
         """The session failed: stop what is under way, except clean-up."""
 
-    def worker_aborted(self, worker: Worker) -> None:
+    def worker_aborted(self, worker: WorkerState) -> None:
         """An entry has marked steps of a worker to be cancelled, by a link or by another worker: cancel them."""
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """A worker has ended for good: return what it held, stop what was done for it."""
 
-    def process_ended(self, worker: Worker) -> None:
+    def process_ended(self, worker: WorkerState) -> None:
         """The process of a worker has ended, or is about to and no longer counts; the worker itself may be restarted."""
 
     def peer_gone(self, peer: Peer) -> None:
@@ -96,16 +96,16 @@ class Desk:
         """The clock on the wall."""
         return self._clock.now_us()
 
-    def finish_step(self, worker: Worker, step: f.Step, value: object) -> None:
+    def finish_step(self, worker: WorkerState, step: f.Step, value: object) -> None:
         """The outcome of a step that was done at once."""
         self.finish_step_raw(worker, step, self.turn.pack(value))
 
-    def finish_step_raw(self, worker: Worker, step: f.Step, value: Value) -> None:
+    def finish_step_raw(self, worker: WorkerState, step: f.Step, value: Value) -> None:
         """The outcome of a step that was done at once, encoded already."""
         data = step_finished(step, about=step.about)
         self.turn.finish(worker, data, value)
 
-    def fail_step(self, worker: Worker, step: f.Step, error: BartackError) -> None:
+    def fail_step(self, worker: WorkerState, step: f.Step, error: BartackError) -> None:
         """A step failed at once."""
         self.turn.fail(
             worker,
@@ -148,12 +148,12 @@ class Desk:
         """The peer waits for the outcome of this step."""
         peer.awaited[step.p, step.n] = step.i
 
-    def is_open(self, worker: Worker, step: OpenStep) -> bool:
+    def is_open(self, worker: WorkerState, step: OpenStep) -> bool:
         """Whether a step is still to have its outcome: an abort by the failure of the session is none."""
         alive = self.state.failure is None or step.cleanup
         return alive and worker.open.get((step.p, step.n)) is step
 
-    def is_unseen(self, worker: Worker) -> bool:
+    def is_unseen(self, worker: WorkerState) -> bool:
         """Whether the session failed and a worker knows it: its program will not see an outcome that arrives now."""
         peer = self.turn.peer_of(worker.path)
         return self.state.failure is not None and (peer is None or peer.knows_failure)
@@ -204,17 +204,17 @@ class Desks(Desk):
         for desk in self._desks:
             desk.session_failed(error)
 
-    def worker_aborted(self, worker: Worker) -> None:
+    def worker_aborted(self, worker: WorkerState) -> None:
         """See ``Desk.worker_aborted``."""
         for desk in self._desks:
             desk.worker_aborted(worker)
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """See ``Desk.worker_ended``."""
         for desk in self._desks:
             desk.worker_ended(worker)
 
-    def process_ended(self, worker: Worker) -> None:
+    def process_ended(self, worker: WorkerState) -> None:
         """See ``Desk.process_ended``."""
         for desk in self._desks:
             desk.process_ended(worker)

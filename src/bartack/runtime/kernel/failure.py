@@ -56,7 +56,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.status import moving
-from bartack.runtime.state.worker_state import NO_VALUE, StepKey, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, StepKey, Value, WorkerState
 
 CONSEQUENCES: Final = frozenset(
     {"SessionFailedError", "StepCancelledError", "LinkedExitError", "WorkerError"}
@@ -64,7 +64,7 @@ CONSEQUENCES: Final = frozenset(
 """Errors that a worker ends with because the session failed, not because it failed itself."""
 
 
-class Failure(Desk):
+class SessionFailure(Desk):
     """Fails the session and notifies every process.
 
     Args:
@@ -89,7 +89,9 @@ class Failure(Desk):
 
     # Failing.
 
-    def fail_session(self, worker: Worker | None, error: f.ErrorData, origin: StepKey | None = None) -> None:
+    def fail_session(
+        self, worker: WorkerState | None, error: f.ErrorData, origin: StepKey | None = None
+    ) -> None:
         """The session fails: one line in the journal, from which everything else follows."""
         p, n = origin or ("", 0)
         failure = e.FailureRecorded(worker=worker.path if worker else "", error=error, p=p, n=n)
@@ -108,7 +110,7 @@ class Failure(Desk):
         self._aborted = aborted
         self.fail_session(None, describe(StepCancelledError(self._reason)))
 
-    def fail(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def fail(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``fail``: a worker fails the session on purpose. It is not answered; the worker is notified like all others."""
         args = self.decode(step.a, s.FailArgs)
         error = f.ErrorData(
@@ -124,7 +126,7 @@ class Failure(Desk):
         else:
             self.fail_session(None, error)
 
-    def worker_reacted(self, peer: Peer, worker: Worker, frame: f.Result | f.Failed) -> None:
+    def worker_reacted(self, peer: Peer, worker: WorkerState, frame: f.Result | f.Failed) -> None:
         """A worker returned or raised after the session failed, or after the worker was ended: have its process exit."""
         if isinstance(frame, f.Failed) and not worker.ended:
             self._suppress(worker, frame)
@@ -138,7 +140,7 @@ class Failure(Desk):
 
     # Notifying.
 
-    def _spread(self, failed: Worker | None) -> None:
+    def _spread(self, failed: WorkerState | None) -> None:
         self._notified.clear()
         waiting = (
             {above.path for above, _ in self.state.ancestors(failed)} if failed is not None else set[str]()
@@ -203,7 +205,7 @@ class Failure(Desk):
         self.turn.after_commit(Transition())
         self.turn.after_commit(EndHub(status))
 
-    def _suppress(self, worker: Worker, frame: f.Failed) -> None:
+    def _suppress(self, worker: WorkerState, frame: f.Failed) -> None:
         """A worker failed by itself after the session had. If a step of it caused that, it is set back like the first one."""
         if frame.e.type.rpartition(":")[2] in CONSEQUENCES:
             return
@@ -242,12 +244,12 @@ class Failure(Desk):
         return self._frame[1]
 
 
-def _is_cleanup(worker: Worker, step: StepKey) -> bool:
+def _is_cleanup(worker: WorkerState, step: StepKey) -> bool:
     opened = worker.open.get(step)
     return opened is not None and opened.cleanup
 
 
-def _refuse_delegates(peer: Peer, worker: Worker, failure: e.FailureRecorded) -> list[f.Refusal]:
+def _refuse_delegates(peer: Peer, worker: WorkerState, failure: e.FailureRecorded) -> list[f.Refusal]:
     """What a worker learns of its open delegates. It is not their outcome: a resumed worker waits for them again."""
     opened = [step for step in worker.open.values() if step.is_delegate]
     numbers = [peer.awaited.pop(step.key, None) for step in opened]

@@ -14,7 +14,7 @@ import msgspec
 from bartack.errors import BartackError, PeerRefusedError, UnknownRequestError
 from bartack.runtime.kernel.actions import InterruptHub, ListProcesses
 from bartack.runtime.kernel.desk import Desk, Shared
-from bartack.runtime.kernel.failure import Failure
+from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.mail_requests import MailRequests
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.processes import ProcessDesk
@@ -37,7 +37,7 @@ class ForeignDesk(Desk):
         self,
         shared: Shared,
         processes: ProcessDesk,
-        failure: Failure,
+        failure: SessionFailure,
         questions: QuestionDesk,
         mail_requests: MailRequests,
     ) -> None:

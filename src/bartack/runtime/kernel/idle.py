@@ -8,7 +8,7 @@ from typing import Final
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.state.timeline import name_deadlock
-from bartack.runtime.state.worker_state import OpenStep, Worker
+from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
 WAITS: Final = frozenset({"ask", "receive", "call", "delegate", "join", "timeout"})
 """Steps that end only by what somebody else does."""
@@ -61,7 +61,7 @@ def find_deadlock(core: Core) -> list[str]:
     return waits if messages and not _is_anything_due(core) else []
 
 
-def _waits_for_others(core: Core, worker: Worker, opened: OpenStep) -> bool:
+def _waits_for_others(core: Core, worker: WorkerState, opened: OpenStep) -> bool:
     if opened.step not in FOR_OTHERS or opened.due or worker.awaits_tool(opened):
         return False
     if opened.is_delegate:
@@ -80,7 +80,7 @@ def _is_anything_due(core: Core) -> bool:
     )
 
 
-def _without_process(core: Core) -> list[Worker]:
+def _without_process(core: Core) -> list[WorkerState]:
     return [worker for path, worker in core.state.workers.items() if path not in core.processes.alive]
 
 

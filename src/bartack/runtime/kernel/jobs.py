@@ -14,7 +14,7 @@ from bartack.errors import BartackError, SessionFailedError, StepCancelledError
 from bartack.runtime.kernel.actions import StopPrompt, StopShell
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.timers import Timer
-from bartack.runtime.state.worker_state import OpenStep, StepKey, Worker
+from bartack.runtime.state.worker_state import OpenStep, StepKey, WorkerState
 
 LEAST_SPARE_S: Final = 0.5
 """While a tool runs, the deadline of its prompt is checked at most this often."""
@@ -23,7 +23,7 @@ LEAST_SPARE_S: Final = 0.5
 class Job:
     """Work under way outside the hub, for one step."""
 
-    def __init__(self, token: int, worker: Worker, step: OpenStep, stop: StopShell | StopPrompt) -> None:
+    def __init__(self, token: int, worker: WorkerState, step: OpenStep, stop: StopShell | StopPrompt) -> None:
         self.token = token
         self.worker = worker
         self.step = step
@@ -61,7 +61,7 @@ class Jobs(Desk):
 
     # One of them.
 
-    def begin(self, worker: Worker, opened: OpenStep, stop: type[StopShell | StopPrompt]) -> Job:
+    def begin(self, worker: WorkerState, opened: OpenStep, stop: type[StopShell | StopPrompt]) -> Job:
         """Work begins for a step."""
         token = self.turn.next_token()
         job = Job(token, worker, opened, stop(token))
@@ -120,7 +120,7 @@ class Jobs(Desk):
             job.verdict = error
             self.turn.after_commit(job.stop)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """A step is cancelled: stop its work first, if there is any."""
         job = self._by_step.get(opened.key)
         if job is None:
@@ -128,13 +128,13 @@ class Jobs(Desk):
         else:
             self.stop(job, error)
 
-    def trace_of(self, worker: Worker, opened: OpenStep) -> str:
+    def trace_of(self, worker: WorkerState, opened: OpenStep) -> str:
         """Where in its trace a step is; empty if the run is not traced."""
         return "" if self.run_events is None else self.run_events.trace_of_step(worker, opened)
 
     # All of them.
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """Stop what is under way for a worker that has ended."""
         for job in self._jobs.values():
             if job.worker is worker:

@@ -17,7 +17,7 @@ from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, Value, WorkerState
 
 Items = list[tuple[e.EntryData, Value]]
 
@@ -41,7 +41,7 @@ class LinkDesk(Desk):
 
     # Steps of workers.
 
-    def link(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def link(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Link a worker with another. One that ended abnormally, or never was, acts at once."""
         other = self.state.path_of(self.decode(step.a, s.LinkArgs).target)
         found = self.state.workers.get(other)
@@ -54,7 +54,7 @@ class LinkDesk(Desk):
         else:
             self._done(worker, step, [(e.LinkMade(path=worker.path, other=other), NO_VALUE)])
 
-    def unlink(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def unlink(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Undo a link, and take back what it said if nobody has heard it."""
         state = self.state
         other = state.path_of(self.decode(step.a, s.LinkArgs).target)
@@ -71,14 +71,14 @@ class LinkDesk(Desk):
         if unheard:
             self._enqueue.left(inbox)
 
-    def trap(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def trap(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """From now on ends of linked workers are messages; or no longer."""
         args = self.decode(step.a, s.TrapArgs)
         self._done(worker, step, [(e.WorkerTraps(path=worker.path, on=args.on), NO_VALUE)])
 
     # What happens.
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """Act on the linked workers. After a failure nothing happens; the hub that resumes the run acts on them."""
         state = self.state
         if worker.status != "failed" or state.failure is not None or state.ended is not None:
@@ -95,15 +95,15 @@ class LinkDesk(Desk):
 
     # Inside.
 
-    def _done(self, worker: Worker, step: f.Step, items: Items) -> None:
+    def _done(self, worker: WorkerState, step: f.Step, items: Items) -> None:
         """One line: what a step has changed, and its outcome."""
         done = step_finished(step, about=step.about)
         self.turn.record((done, Value(NULL)), *items)
         self.turn.answer(worker, step.p, step.n, Value(NULL))
 
-    def _act_at_once(self, worker: Worker, step: f.Step, by: str, reason: str) -> None:
+    def _act_at_once(self, worker: WorkerState, step: f.Step, by: str, reason: str) -> None:
         """The other one had ended before: that is the outcome of the step, and of every other one that is open."""
-        told = (e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
+        told = (e.LinkReported(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
         if worker.trapping:
             done = (step_finished(step, about=step.about), Value(NULL))
             self._send(
@@ -119,8 +119,8 @@ class LinkDesk(Desk):
         self.turn.report(worker, failed, NO_VALUE)
         self._desks.worker_aborted(worker)
 
-    def _act(self, worker: Worker, by: str, reason: str) -> None:
-        told = (e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
+    def _act(self, worker: WorkerState, by: str, reason: str) -> None:
+        told = (e.LinkReported(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
         if worker.trapping:
             self._send(worker, by, reason, [told])
         else:
@@ -129,7 +129,7 @@ class LinkDesk(Desk):
 
     def _send(
         self,
-        worker: Worker,
+        worker: WorkerState,
         by: str,
         reason: str,
         before: Items,

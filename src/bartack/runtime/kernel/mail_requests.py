@@ -24,7 +24,7 @@ from bartack.runtime.kernel.mail.attempts import SendRequest, Verdict
 from bartack.runtime.kernel.mail.broadcast import broadcast_error
 from bartack.runtime.kernel.mail.enqueue import Outgoing, size_of
 from bartack.runtime.kernel.mail.foreign import OnOutcome
-from bartack.runtime.kernel.mail.mailroom import Mailroom
+from bartack.runtime.kernel.mail.mailroom import MailDesks
 from bartack.runtime.kernel.mail.waiters import Holder
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.timers import Timer
@@ -40,7 +40,7 @@ Handle = Callable[[Peer, f.Ask, Request], None]
 class MailRequests(Desk):
     """Answers the requests of processes outside that concern messages."""
 
-    def __init__(self, shared: Shared, mail: Mailroom) -> None:
+    def __init__(self, shared: Shared, mail: MailDesks) -> None:
         super().__init__(shared)
         self._outside = mail.outside
         self._calls = mail.calls

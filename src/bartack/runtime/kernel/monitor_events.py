@@ -24,9 +24,9 @@ class MonitorEventEmitter:
         self._add = add
         self.makers: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.MonitorMade: self._made,
-            e.MonitorTold: self._reported,
+            e.MonitorReported: self._reported,
             e.MonitorGone: self._removed,
-            e.LinkTold: self._link_told,
+            e.LinkReported: self._link_told,
             e.WorkerEnded: self._worker_ended,
         }
 
@@ -42,7 +42,7 @@ class MonitorEventEmitter:
             )
         )
 
-    def _reported(self, data: e.MonitorTold, at: int, value: Value) -> None:
+    def _reported(self, data: e.MonitorReported, at: int, value: Value) -> None:
         monitor = self._state.monitors.get(data.ref)
         if monitor is None:
             return
@@ -64,7 +64,7 @@ class MonitorEventEmitter:
         if monitor is not None:
             self._cleaned(monitor, at, automatic=False)
 
-    def _link_told(self, data: e.LinkTold, at: int, value: Value) -> None:
+    def _link_told(self, data: e.LinkReported, at: int, value: Value) -> None:
         exit_ = LinkExit(
             count=1,
             ended=data.by,

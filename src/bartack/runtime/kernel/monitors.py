@@ -25,7 +25,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import is_step
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 from bartack.supervision import Down, Monitor
 
 Items = list[tuple[e.EntryData, Value]]
@@ -44,12 +44,12 @@ class MonitorDesk(Desk, StepHandler):
         super().__init__(shared)
         self._enqueue = enqueue
         self._processes = processes
-        self._waiting: dict[str, tuple[Worker, OpenStep]] = {}
+        self._waiting: dict[str, tuple[WorkerState, OpenStep]] = {}
         """Steps that wait for the message of one monitor."""
 
     # Steps of workers.
 
-    def monitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def monitor(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Watch a worker. One that has ended is down at once."""
         args = self.decode(step.a, s.MonitorArgs)
         check_name(args.into)
@@ -73,7 +73,7 @@ class MonitorDesk(Desk, StepHandler):
             recorded=lambda: self.turn.answer(worker, step.p, step.n, value),
         )
 
-    def demonitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def demonitor(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Let go of a monitor, and take back what it said if nobody has heard it."""
         args = self.decode(step.a, s.DemonitorArgs)
         check_name(args.into)
@@ -91,7 +91,7 @@ class MonitorDesk(Desk, StepHandler):
         if queued:
             self._enqueue.left(args.into)
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``down``: take the message of one monitor, whatever else is in the mailbox, or wait for it."""
         args = self.decode(step.a, s.DownArgs)
         check_reader(args.into, worker.path)
@@ -111,7 +111,7 @@ class MonitorDesk(Desk, StepHandler):
 
     # What happens.
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """Notify the watchers of a worker. After a failure nothing is sent; the hub that resumes the run notifies them."""
         if self.state.failure is None and self.state.ended is None:
             self._notify(worker.path, worker.end_reason, self._processes.incarnation_of(worker))
@@ -160,7 +160,7 @@ class MonitorDesk(Desk, StepHandler):
             return "lost"
         return self.state.prompts_over.get(target, "aborted" if is_step(target) else "noproc")
 
-    def _wait(self, worker: Worker, ref: str, opened: OpenStep) -> None:
+    def _wait(self, worker: WorkerState, ref: str, opened: OpenStep) -> None:
         self._waiting[ref] = (worker, opened)
 
         def late() -> None:
@@ -209,7 +209,7 @@ class MonitorDesk(Desk, StepHandler):
             recorded: Called when the line is recorded, before receivers are woken.
         """
         monitor = down.monitor
-        told = e.MonitorTold(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
+        told = e.MonitorReported(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
         items: Items = [*(before or []), (told, NO_VALUE)]
         if self.state.is_closed(monitor.into):
             self.turn.record(*items)

@@ -15,7 +15,7 @@ from bartack.runtime.kernel.actions import CloseConnection, SendHistory, StartWo
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.state.worker_state import StepKey, Worker
+from bartack.runtime.state.worker_state import StepKey, WorkerState
 
 STARTING_AT_ONCE: Final = 16
 """How many processes may be on their way to their hello. More at a time are not faster, and each waits for all others."""
@@ -31,12 +31,12 @@ class ProcessDesk(Desk):
         super().__init__(shared)
         self.alive: dict[str, int] = {}
         """Workers that have, or are about to have, a process; with its incarnation."""
-        self.absent: dict[str, Worker] = {}
+        self.absent: dict[str, WorkerState] = {}
         """Those of them that have not reached their last recorded step: not started, starting, or replaying."""
         self._queue: dict[str, int] = {}
         """Those of them whose processes are started when others have said hello, in order."""
         self._starting: set[str] = set()
-        self._held_back: dict[StepKey, deque[Worker]] = {}
+        self._held_back: dict[StepKey, deque[WorkerState]] = {}
         """Workers that a delegate with a limit starts when others have ended."""
         self._made_by: dict[str, StepKey] = {}
         self._running: Counter[StepKey] = Counter()
@@ -67,7 +67,7 @@ class ProcessDesk(Desk):
         self.turn.after_commit(SendHistory(number, hello.path, len(worker.history)))
         return peer
 
-    def launch_all(self, workers: list[Worker]) -> None:
+    def launch_all(self, workers: list[WorkerState]) -> None:
         """Start those that have not ended and have no process, as far as the limits of their delegates allow."""
         for step in {worker.parent for worker in workers}:
             self._held_back.pop(step, None)
@@ -90,7 +90,7 @@ class ProcessDesk(Desk):
         if waiting is not None and not waiting:
             del self._held_back[step]
 
-    def launch_again(self, worker: Worker, delay_s: float) -> None:
+    def launch_again(self, worker: WorkerState, delay_s: float) -> None:
         """Start another process for a worker, at once or after a pause."""
         if worker.ended or self.state.failure is not None:
             return
@@ -104,7 +104,7 @@ class ProcessDesk(Desk):
 
         self.timers.after(delay_s, launch)
 
-    def launch(self, worker: Worker) -> None:
+    def launch(self, worker: WorkerState) -> None:
         """Have a process for a worker, as soon as fewer others are starting."""
         number = self._incarnations.get(worker.path, 0) + 1
         self._incarnations[worker.path] = number
@@ -115,13 +115,13 @@ class ProcessDesk(Desk):
         self._queue[worker.path] = number
         self._start_more()
 
-    def incarnation_of(self, worker: Worker) -> int:
+    def incarnation_of(self, worker: WorkerState) -> int:
         """The number of a worker's process; 0 if it has none."""
         return self.alive.get(worker.path, 0)
 
     # Reaching the last recorded step.
 
-    def arrived(self, worker: Worker) -> None:
+    def arrived(self, worker: WorkerState) -> None:
         """The process of a worker has replayed its history."""
         self.absent.pop(worker.path, None)
 
@@ -132,7 +132,7 @@ class ProcessDesk(Desk):
 
     # Stopping.
 
-    def restart(self, worker: Worker) -> None:
+    def restart(self, worker: WorkerState) -> None:
         """Stop the process of a worker; another one replays its history. This does not count as a crash."""
         self._expected.add(worker.path)
         self.detach(worker.path)
@@ -153,12 +153,12 @@ class ProcessDesk(Desk):
             self._start_more()
         return was_started
 
-    def dismiss(self, peer: Peer, worker: Worker) -> None:
+    def dismiss(self, peer: Peer, worker: WorkerState) -> None:
         """A worker has ended: have its process exit."""
         self.turn.send(peer, f.Leave())
         self.expect_exit(worker, peer.incarnation, self.timeouts.limit("child_stop"))
 
-    def expect_exit(self, worker: Worker, incarnation: int, seconds: float = EXIT_GRACE_S) -> None:
+    def expect_exit(self, worker: WorkerState, incarnation: int, seconds: float = EXIT_GRACE_S) -> None:
         """The process of a worker should exit by itself; stop it if it does not."""
 
         def too_long() -> None:
@@ -222,7 +222,7 @@ class ProcessDesk(Desk):
             path = next(iter(self._queue))
             self._start(self.state.workers[path], self._queue.pop(path))
 
-    def _start(self, worker: Worker, number: int) -> None:
+    def _start(self, worker: WorkerState, number: int) -> None:
         self._starting.add(worker.path)
         if self.run_events is not None:
             self.run_events.process_started(worker.path, number)

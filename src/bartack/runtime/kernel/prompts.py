@@ -31,7 +31,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.units import NONE, Units, reserve, settle
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, WorkerState
 
 SET_ASIDE: Final = (
     "set_aside",
@@ -60,11 +60,11 @@ class PromptDesk(Desk, StepHandler):
         """Until when the previous hub is known to have been alive: microseconds since 1970, UTC."""
         self._previous_alive_until = moment_us
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Call an agent."""
         self._start(worker, step, 1)
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """A restarted worker waits again. If the hub was restarted, the agent is called again, unless it must be called once."""
         if self._jobs.is_under_way(opened):
             return
@@ -74,11 +74,11 @@ class PromptDesk(Desk, StepHandler):
         else:
             self._start(worker, step, opened.attempt + (0 if opened.between or unsent else 1))
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop the call; the step has its outcome when the agent has stopped, or has replied all the same."""
         self._jobs.cancel(worker, opened, error)
 
-    def budget(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def budget(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``budget``: the money of the run."""
         state = self.state
         outcome = s.BudgetOutcome(self.settings.max_usd, state.spent_usd, state.reserved_usd)
@@ -88,7 +88,7 @@ class PromptDesk(Desk, StepHandler):
         """Whether the previous hub died while it waited for the moment at which the agent may be called."""
         return opened.due > self._previous_alive_until + HEARTBEAT_LIMIT_US
 
-    def _start(self, worker: Worker, step: f.Step, attempt: int) -> None:
+    def _start(self, worker: WorkerState, step: f.Step, attempt: int) -> None:
         args = self.decode(step.a, s.ThinkArgs)
         known = worker.open.get((step.p, step.n))
         money = self._reserve(args, known)

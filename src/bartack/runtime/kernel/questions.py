@@ -22,7 +22,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.answers import check_answer
 from bartack.runtime.protocol.values import encode
-from bartack.runtime.state.worker_state import OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
 
 
 class QuestionDesk(Desk, StepHandler):
@@ -33,7 +33,7 @@ class QuestionDesk(Desk, StepHandler):
         self._policy = self.settings.questions
         self._timers: dict[str, Timer] = {}
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Ask a person."""
         args = self.decode(step.a, s.AskArgs)
         if self.settings.no_input:
@@ -49,11 +49,11 @@ class QuestionDesk(Desk, StepHandler):
         self.turn.after_commit(Show("note", worker.path, f"question {number}: {args.question}{choices}"))
         self.turn.after_commit(Transition())
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """A restarted worker waits for the same question."""
         self._watch(worker, opened)
 
-    def _watch(self, worker: Worker, opened: OpenStep) -> None:
+    def _watch(self, worker: WorkerState, opened: OpenStep) -> None:
         """An open question may have a deadline."""
         left = self.left_s(opened)
         if left is None or opened.question in self._timers:
@@ -83,7 +83,7 @@ class QuestionDesk(Desk, StepHandler):
         self.turn.end_open(worker, opened, Value(raw), by=by)
         self.turn.after_commit(Transition())
 
-    def asked(self, number: str) -> tuple[s.AskArgs, OpenStep, Worker]:
+    def asked(self, number: str) -> tuple[s.AskArgs, OpenStep, WorkerState]:
         """An open question."""
         worker, opened = self._find(number)
         return self.decode(self._asked(opened), s.AskArgs), opened, worker
@@ -91,7 +91,7 @@ class QuestionDesk(Desk, StepHandler):
     def _asked(self, opened: OpenStep) -> msgspec.Raw:
         return msgspec.Raw(self.turn.load(opened.asked.raw, opened.asked.ref))
 
-    def _find(self, number: str) -> tuple[Worker, OpenStep]:
+    def _find(self, number: str) -> tuple[WorkerState, OpenStep]:
         place = self.state.questions.get(number)
         if place is None:
             # Compared as text: people may type anything.
@@ -102,13 +102,13 @@ class QuestionDesk(Desk, StepHandler):
         worker = self.state.workers[path]
         return worker, worker.open[p, n]
 
-    def _no_answer(self, worker: Worker, step: f.Step, args: s.AskArgs) -> None:
+    def _no_answer(self, worker: WorkerState, step: f.Step, args: s.AskArgs) -> None:
         if args.default is not None:
             self.finish_step_raw(worker, step, Value(args.default))
         else:
             self.fail_step(worker, step, NoAnswerError(args.question))
 
-    def _time_out(self, worker: Worker, opened: OpenStep) -> None:
+    def _time_out(self, worker: WorkerState, opened: OpenStep) -> None:
         args = self.decode(self._asked(opened), s.AskArgs)
         default = self._default(args)
         if default is not None:

@@ -13,7 +13,7 @@ from bartack.core import Clock
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.entries import SUPERVISOR
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.worker_state import OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
 from bartack.telemetry import (
     Event,
     ProcessOrphanKilled,
@@ -224,13 +224,13 @@ class RunEventEmitter:
 
     # Traces.
 
-    def trace_of_worker(self, worker: Worker) -> str:
+    def trace_of_worker(self, worker: WorkerState) -> str:
         """Where in its trace a worker is; empty if nobody makes spans."""
         if not self._telemetry.traces:
             return ""
         return self._telemetry.traceparent(self._worker_start(worker.path, worker.parent))
 
-    def trace_of_step(self, worker: Worker, step: OpenStep) -> str:
+    def trace_of_step(self, worker: WorkerState, step: OpenStep) -> str:
         """Where in its trace an open step is; empty if nobody makes spans."""
         if not self._telemetry.traces:
             return ""
@@ -400,7 +400,7 @@ class RunEventEmitter:
         return took_us * 1000 if opened is None else max(at - opened.at, 0) * 1000
 
     def _owner(self, p: str) -> str:
-        worker: Worker | None = self._state.worker_of(p)
+        worker: WorkerState | None = self._state.worker_of(p)
         return p if worker is None else worker.path
 
 

@@ -20,7 +20,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.paths import is_inside
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import FIRED, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import FIRED, OpenStep, Value, WorkerState
 
 _FIRED: Final = msgspec.Raw(FIRED)
 
@@ -32,7 +32,7 @@ class SleepDesk(Desk, StepHandler):
         super().__init__(shared)
         self._step_timers = step_timers
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Wait until a moment on the wall."""
         args = self.decode(step.a, s.SleepArgs)
         now = self.now_us()
@@ -42,16 +42,16 @@ class SleepDesk(Desk, StepHandler):
         else:
             self._watch(worker, args, self.open_step(step, due=due))
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """A restarted worker waits for the same moment."""
         self._watch(worker, self.decode(step.a, s.SleepArgs), opened)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Wake the worker up by an error."""
         self._step_timers.cancel(opened.key)
         self.turn.fail_open(worker, opened, error)
 
-    def _watch(self, worker: Worker, args: s.SleepArgs, opened: OpenStep) -> None:
+    def _watch(self, worker: WorkerState, args: s.SleepArgs, opened: OpenStep) -> None:
         """Wake the worker at the moment, however often the hub was restarted since.
 
         A sleep that was given as a duration also ends when a hub was alive for that long: the clock may have been set back.
@@ -76,11 +76,11 @@ class ScopeDesk(Desk, StepHandler):
         super().__init__(shared)
         self._step_timers = step_timers
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """A block is entered by ``Begin``, not by ``Step``."""
         raise UnknownRequestError(step.step)
 
-    def begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
+    def begin(self, peer: Peer, worker: WorkerState, begin: f.Begin) -> None:
         """A worker entered a block with a deadline, or a restarted worker is in it again."""
         opened = worker.open.get((begin.p, begin.n))
         if opened is None:
@@ -106,17 +106,17 @@ class ScopeDesk(Desk, StepHandler):
 
         self._step_timers.set(scope.key, self.timers.after(self.left_s(scope) or 0.0, fire))
 
-    def is_left(self, worker: Worker, note: f.Note) -> bool:
+    def is_left(self, worker: WorkerState, note: f.Note) -> bool:
         """A worker left a block. Returns whether that is its outcome; if it ran out before, that was."""
         self._step_timers.cancel((note.p, note.n))
         return (note.p, note.n) in worker.open
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """A block ends by an error."""
         self._step_timers.cancel(opened.key)
         self.turn.fail_open(worker, opened, error)
 
-    def left(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def left(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``left``: seconds left of the innermost deadline around it."""
         limits = [
             self.left_s(opened)

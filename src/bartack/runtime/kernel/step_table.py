@@ -16,7 +16,7 @@ from bartack.runtime.kernel.bodies import BodyDesk
 from bartack.runtime.kernel.commands import CommandDesk
 from bartack.runtime.kernel.delegates import DelegateDesk, JoinDesk
 from bartack.runtime.kernel.desk import Desk, Shared
-from bartack.runtime.kernel.failure import Failure
+from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.handler import AtOnce, StepHandler
 from bartack.runtime.kernel.links import LinkDesk
 from bartack.runtime.kernel.monitors import MonitorDesk
@@ -28,7 +28,7 @@ from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.steps import BODIES, CLEANUP, in_words
 from bartack.runtime.state.links import Abort
-from bartack.runtime.state.worker_state import OpenStep, Worker
+from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
 
 class Handling(NamedTuple):
@@ -42,7 +42,7 @@ class Handling(NamedTuple):
     questions: QuestionDesk
     delegates: DelegateDesk
     joins: JoinDesk
-    failure: Failure
+    failure: SessionFailure
     monitors: MonitorDesk
     links: LinkDesk
 
@@ -79,7 +79,7 @@ def handlers(turn: Turn, desks: Handling) -> dict[str, StepHandler]:
 class StepTable(Desk):
     """Passes each step on to the handler of its kind."""
 
-    def __init__(self, shared: Shared, handlers: Mapping[str, StepHandler], failure: Failure) -> None:
+    def __init__(self, shared: Shared, handlers: Mapping[str, StepHandler], failure: SessionFailure) -> None:
         super().__init__(shared)
         self._handlers = handlers
         self._failure = failure
@@ -89,7 +89,7 @@ class StepTable(Desk):
         """The kinds of steps that there are, except those that workers only report."""
         return list(self._handlers)
 
-    def take(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def take(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """A worker asks for a step."""
         key = (step.p, step.n)
         peer.awaited[key] = step.i
@@ -112,7 +112,7 @@ class StepTable(Desk):
         except BartackError as error:
             self.fail_step(worker, step, error)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """An open step is given up."""
         handler = self._handlers.get(opened.step)
         if handler is None:  # a worker may begin a body of any kind
@@ -120,7 +120,7 @@ class StepTable(Desk):
         else:
             handler.cancel(worker, opened, error)
 
-    def worker_aborted(self, worker: Worker) -> None:
+    def worker_aborted(self, worker: WorkerState) -> None:
         """Cancel the steps of a worker that the state has marked for that."""
         for opened in worker.waits():
             # The cancellation of one step may have aborted this worker again, and the other steps with it.
@@ -130,7 +130,7 @@ class StepTable(Desk):
             # It may be in a body that has not been recorded, and is to be stopped there.
             self.turn.after_commit(ReadScoreboard(worker.path))
 
-    def _is_refused(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep | None) -> bool:
+    def _is_refused(self, peer: Peer, worker: WorkerState, step: f.Step, known: OpenStep | None) -> bool:
         """After a failure only clean-up works. A refusal is not an outcome: nothing is recorded.
 
         A step that its worker asked for before it had learned of the failure is not clean-up, whatever its kind: it does not begin.
@@ -146,7 +146,7 @@ class StepTable(Desk):
             self.turn.send(peer, f.Refusal(i=step.i, e=self._failure.describe_for(worker.path)))
         return True
 
-    def _take_again(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
+    def _take_again(self, peer: Peer, worker: WorkerState, step: f.Step, known: OpenStep) -> None:
         """A restarted worker asks for a step that is open already, or was when the previous hub died."""
         if (known.step, known.fp) != (step.step, step.fp):
             recorded, asked = in_words(known.step, known.about), in_words(step.step, step.about)

@@ -17,7 +17,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.paths import CallPlace, parse_call
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, ToolRecord, ToolRun, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, ToolRecord, ToolRun, Value, WorkerState
 
 ENDED: Final = "this step has ended"
 
@@ -63,7 +63,7 @@ class TalkFails(NamedTuple):
 class Talk:
     """The calls of one attempt of an agent at a prompt."""
 
-    def __init__(self, token: int, worker: Worker, step: OpenStep, tools: frozenset[str]) -> None:
+    def __init__(self, token: int, worker: WorkerState, step: OpenStep, tools: frozenset[str]) -> None:
         self.token = token
         self.worker = worker
         self.step = step
@@ -92,7 +92,7 @@ class ToolDesk(Desk):
         super().__init__(shared)
         self._talks: dict[int, Talk] = {}
 
-    def open(self, token: int, worker: Worker, step: OpenStep, tools: list[s.ToolSpec]) -> None:
+    def open(self, token: int, worker: WorkerState, step: OpenStep, tools: list[s.ToolSpec]) -> None:
         """An agent is about to be asked, and may call these tools."""
         self._talks[token] = Talk(token, worker, step, frozenset(tool.name for tool in tools))
 
@@ -129,7 +129,7 @@ class ToolDesk(Desk):
             talk.waiting.append(call)
             self._go_on(talk)
 
-    def returned(self, peer: Peer, worker: Worker, frame: f.Returned) -> None:
+    def returned(self, peer: Peer, worker: WorkerState, frame: f.Returned) -> None:
         """A tool has ended in its worker. Behind a failure that is no outcome: the tool goes on where it was, if the run does."""
         place = parse_call(frame.p)
         if place is None or self.state.failure is not None or worker.ended:

@@ -53,7 +53,7 @@ from bartack.runtime.state.apply import apply
 from bartack.runtime.state.entries import EntryData, StepFailed, StepFinished, StepStarted
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.units import Units
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Recorded, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Recorded, Value, WorkerState
 
 FOREIGN: Final = "foreign:"
 """How the names of processes outside begin."""
@@ -68,7 +68,7 @@ class Peer:
     """A connection as the core sees it."""
 
     def __init__(
-        self, number: int, *, worker: Worker | None = None, incarnation: int = 0, name: str = ""
+        self, number: int, *, worker: WorkerState | None = None, incarnation: int = 0, name: str = ""
     ) -> None:
         self.number = number
         self.worker = worker
@@ -185,19 +185,19 @@ class Turn:
         assert worker is not None
         return worker.open[data.p, data.n]
 
-    def finish(self, worker: Worker, data: StepFinished, value: Value) -> None:
+    def finish(self, worker: WorkerState, data: StepFinished, value: Value) -> None:
         """Write the outcome of a step and tell whoever waits for it."""
         self.record((data, value))
         self.report(worker, data, value)
 
-    def fail(self, worker: Worker, data: StepFailed) -> None:
+    def fail(self, worker: WorkerState, data: StepFailed) -> None:
         """Write that a step failed and tell whoever waits for it."""
         self.record((data, NO_VALUE))
         self.report(worker, data, NO_VALUE)
 
     def end_open(
         self,
-        worker: Worker,
+        worker: WorkerState,
         step: OpenStep,
         value: Value,
         *,
@@ -210,7 +210,7 @@ class Turn:
 
     def fail_open(
         self,
-        worker: Worker,
+        worker: WorkerState,
         step: OpenStep,
         error: BartackError | f.ErrorData,
         *,
@@ -225,7 +225,7 @@ class Turn:
 
     # Saying.
 
-    def report(self, worker: Worker, data: StepFinished | StepFailed, value: Value) -> None:
+    def report(self, worker: WorkerState, data: StepFinished | StepFailed, value: Value) -> None:
         """Tell a worker the outcome of its step. A process that is only on its way to it learns it as history."""
         peer = self.by_worker.get(worker.path)
         if peer is None:
@@ -241,7 +241,7 @@ class Turn:
         elif number:
             self.send_encoded(peer, f.encode(f.Answer(i=number, v=value.raw, ref=value.ref)))
 
-    def answer(self, worker: Worker, p: str, n: int, value: Value) -> None:
+    def answer(self, worker: WorkerState, p: str, n: int, value: Value) -> None:
         """Tell a worker the outcome of its step, if it waits for it."""
         peer = self.by_worker.get(worker.path)
         number = peer.awaited.pop((p, n), None) if peer else None
@@ -334,7 +334,7 @@ class Turn:
         self._tokens += 1
         return self._tokens
 
-    def key(self, worker: Worker, p: str, n: int) -> str:
+    def key(self, worker: WorkerState, p: str, n: int) -> str:
         """The idempotency key of a step: the same on every attempt at it."""
         run = self.state.run
         assert run is not None

@@ -14,13 +14,13 @@ from bartack.errors import BartackError, OutcomeUnknownError, StepCrashedError, 
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.delegates import DelegateDesk, WorkerEnds
 from bartack.runtime.kernel.desk import Desk, Desks, Shared
-from bartack.runtime.kernel.failure import Failure
+from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.processes import ProcessDesk
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, WorkerState
 from bartack.supervision import CHILD_BACKOFF, RestartPolicy
 
 WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)
@@ -58,7 +58,7 @@ class Workers(Desk):
         self,
         shared: Shared,
         processes: ProcessDesk,
-        failure: Failure,
+        failure: SessionFailure,
         ends: WorkerEnds,
         delegates: DelegateDesk,
         desks: Desks,
@@ -70,7 +70,7 @@ class Workers(Desk):
         self._delegates = delegates
         self._desks = desks
 
-    def slow(self, peer: Peer, worker: Worker, frame: f.Slow) -> None:
+    def slow(self, peer: Peer, worker: WorkerState, frame: f.Slow) -> None:
         """A worker has run for long without reaching a step: people may want to know where."""
         entry = e.WaitSlow(path=worker.path, seconds=frame.seconds, stack=frame.stack)
         self.turn.record((entry, NO_VALUE), sync=False)
@@ -115,7 +115,7 @@ class Workers(Desk):
             processes.launch_next(worker.parent)
 
     def _crashed(
-        self, worker: Worker, incarnation: int, reason: str, end: ProcessEnd, *, arrived: bool
+        self, worker: WorkerState, incarnation: int, reason: str, end: ProcessEnd, *, arrived: bool
     ) -> float:
         """Record what is known of a crash and what follows from it. Returns after how many seconds the worker is restarted."""
         body = next((step for step in worker.open.values() if step.is_body), None)
@@ -149,7 +149,7 @@ class Workers(Desk):
             self._ends.give_up(worker, describe(_crash_error(worker, reason), worker.path))
         return delay_s
 
-    def _charge(self, worker: Worker, body: OpenStep, reason: str) -> None:
+    def _charge(self, worker: WorkerState, body: OpenStep, reason: str) -> None:
         """A process crashed in a body: that is the body's outcome if it must run only once, or has crashed too often."""
         place = f"{body.p}:{body.n}"
         crashes = worker.crashes.get(body.key, 0)
@@ -165,14 +165,14 @@ def _note_of(reason: str, *, given_up: bool) -> str:
     return f"crashed ({reason}); {'giving up' if given_up else 'restarting from its last step'}"
 
 
-def _crash_error(worker: Worker, reason: str) -> BartackError:
+def _crash_error(worker: WorkerState, reason: str) -> BartackError:
     """Why a worker is given up that crashed between steps, or could not be started at all."""
     if reason.startswith(START_FAILED):
         return WorkerStartError(worker.path, worker.crashes_in_a_row, reason.removeprefix(START_FAILED))
     return StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)
 
 
-def _last_step(worker: Worker) -> str:
+def _last_step(worker: WorkerState) -> str:
     """The step that a worker is in, or else the last one that has an outcome."""
     opened = worker.waits()
     if opened:

@@ -25,7 +25,7 @@ from bartack.runtime.rundir.secrets import open_veil_of
 from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.history import outcome_of
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.worker_state import Worker
+from bartack.runtime.state.worker_state import WorkerState
 from bartack.supervision import run_guarded
 
 REPLAY: Final = "bartack.runtime.program.replay"
@@ -124,11 +124,11 @@ def replay(run: RunDir, program: str, veil: Veil) -> ReplayReport:
     return ReplayReport(len(workers), steps, [difference for difference in found if difference is not None])
 
 
-def _is_replayed(worker: Worker) -> bool:
+def _is_replayed(worker: WorkerState) -> bool:
     return not worker.ended or (worker.status == "failed" and not worker.error_is_final)
 
 
-def _histories(reader: FileReader, workers: list[Worker]) -> dict[str, list[f.Past]]:
+def _histories(reader: FileReader, workers: list[WorkerState]) -> dict[str, list[f.Past]]:
     """The outcomes that each worker would replay if it were resumed; the journal is read once for all of them."""
     histories: dict[str, list[f.Past]] = {worker.path: [] for worker in workers}
     owners = {place: histories[worker.path] for worker in workers for place in _places(worker)}
@@ -140,7 +140,7 @@ def _histories(reader: FileReader, workers: list[Worker]) -> dict[str, list[f.Pa
     return histories
 
 
-def _places(worker: Worker) -> Iterable[int]:
+def _places(worker: WorkerState) -> Iterable[int]:
     """Where the outcomes of a worker are that count: of a failed one, those before its failing step."""
     if worker.origin is None or not worker.origin_seq:
         return worker.history
@@ -149,7 +149,7 @@ def _places(worker: Worker) -> Iterable[int]:
 
 
 def _replay_worker(
-    run: RunDir, state: State, worker: Worker, past: list[f.Past], program: str, veil: Veil
+    run: RunDir, state: State, worker: WorkerState, past: list[f.Past], program: str, veil: Veil
 ) -> Difference | None:
     from bartack.runtime.context.invoke import call_worker  # noqa: PLC0415 - the worker's side is needed only here
     from bartack.runtime.scheduler.scheduler import Facts, Scheduler  # noqa: PLC0415 - the worker's side is needed only here

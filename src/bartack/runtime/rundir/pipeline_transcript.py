@@ -80,7 +80,7 @@ class FactLines:
     def _text_of(self, data: e.EntryData, entry: Entry) -> str:
         text = ""
         match data:
-            case e.Output():
+            case e.OutputWritten():
                 text = self._value(entry, str)
             case e.AttemptFailed(agent=agent, text=problem):
                 text = f"{agent}  {problem}"

@@ -18,10 +18,10 @@ from bartack.journal import Entry
 from bartack.messaging import Message
 from bartack.runtime.protocol.paths import CallPlace
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.blame import Failed, follows
+from bartack.runtime.state.blame import FailedStep, follows
 from bartack.runtime.state.links import Abort
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.worker_state import FIRED, ToolRecord, ToolRun, Value, Worker, is_unknown
+from bartack.runtime.state.worker_state import FIRED, ToolRecord, ToolRun, Value, WorkerState, is_unknown
 from bartack.supervision import Monitor
 
 _Overflow = Literal["block", "reject", "drop_oldest", "drop_newest"]
@@ -104,7 +104,7 @@ def _hub_stopped(state: State, data: e.HubStopped, seq: int, at: int, value: Val
 
 
 def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, value: Value) -> None:
-    worker = state.workers[data.path] = Worker(data, seq, value)
+    worker = state.workers[data.path] = WorkerState(data, seq, value)
     worker.rewinds = state.undone.pop(data.path, 0)
     state.children.setdefault((data.p, data.n), []).append(data.path)
     above = state.worker_of(data.p) if data.p else None
@@ -172,7 +172,7 @@ def _step_set_aside(state: State, data: e.StepSetAside, seq: int, at: int, value
     _set_back(worker)
 
 
-def _set_back(worker: Worker) -> None:
+def _set_back(worker: WorkerState) -> None:
     """A worker goes on with a history that is shorter than it was."""
     worker.rewinds += 1
     worker.crashes_in_a_row = 0
@@ -183,7 +183,7 @@ def _set_back(worker: Worker) -> None:
     worker.in_doubt = False
 
 
-def _undo(state: State, worker: Worker, to: int) -> None:
+def _undo(state: State, worker: WorkerState, to: int) -> None:
     """Take what followed from a failure out of a worker's history."""
     origin = worker.origin or (worker.path, 0)
     kept, undone = worker.blame.standing(origin, to)
@@ -250,7 +250,7 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
         worker = state.worker_of(data.p)
         if worker is not None:
             # A deadline that ran out is what the error that leaves its block came from.
-            worker.blame.fail(data.p, data.n, Failed(seq, data.step, data.fp), cancelled=False)
+            worker.blame.fail(data.p, data.n, FailedStep(seq, data.step, data.fp), cancelled=False)
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
@@ -283,14 +283,14 @@ def _tool_ended(state: State, data: e.ToolFinished | e.ToolFailed, seq: int, at:
 
 
 def _note_tool(
-    worker: Worker, data: e.ToolCalled | e.ToolFinished | e.ToolFailed, step: str, seq: int
+    worker: WorkerState, data: e.ToolCalled | e.ToolFinished | e.ToolFailed, step: str, seq: int
 ) -> None:
     worker.history.append(seq)
     worker.crashes_in_a_row = 0
     worker.blame.finish(CallPlace(data.p, data.n, data.call).path, 0, step, seq)
 
 
-def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:
+def _output(state: State, data: e.OutputWritten, seq: int, at: int, value: Value) -> None:
     state.outputs += 1
     state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup)
 
@@ -449,7 +449,7 @@ def _monitor_made(state: State, data: e.MonitorMade, seq: int, at: int, value: V
     state.monitors.add(Monitor(data.ref, data.target, data.watcher, data.tag, at, data.stack, data.into))
 
 
-def _monitor_told(state: State, data: e.MonitorTold, seq: int, at: int, value: Value) -> None:
+def _monitor_told(state: State, data: e.MonitorReported, seq: int, at: int, value: Value) -> None:
     monitor = state.monitors.remove(data.ref)
     if monitor is not None:
         state.told[data.ref] = monitor
@@ -473,7 +473,7 @@ def _link_gone(state: State, data: e.LinkGone, seq: int, at: int, value: Value) 
     state.links.remove(data.path, data.other)
 
 
-def _link_told(state: State, data: e.LinkTold, seq: int, at: int, value: Value) -> None:
+def _link_told(state: State, data: e.LinkReported, seq: int, at: int, value: Value) -> None:
     state.links.remove(data.path, data.by)
     if not data.trapped:
         state.abort(state.workers[data.path], Abort(data.reason, data.by))
@@ -485,7 +485,7 @@ def _worker_traps(state: State, data: e.WorkerTraps, seq: int, at: int, value: V
     worker.trapping = data.on
 
 
-def _let_go(worker: Worker, seq: int, undo: Callable[[], object]) -> None:
+def _let_go(worker: WorkerState, seq: int, undo: Callable[[], object]) -> None:
     """Something was undone by the outcome right before it; if the worker is set back behind that, it is there again."""
     if worker.blame.steps:
         worker.let_go.append((seq - 1, undo))
@@ -528,7 +528,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.ToolCalled: _tool_called,
     e.ToolFinished: _tool_ended,
     e.ToolFailed: _tool_ended,
-    e.Output: _output,
+    e.OutputWritten: _output,
     e.MessageSent: _message_sent,
     e.MessageTaken: _message_taken,
     e.MessagesDrained: _messages_drained,
@@ -543,11 +543,11 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.LetterAdded: _letter_added,
     e.LetterMoved: _letter_moved,
     e.MonitorMade: _monitor_made,
-    e.MonitorTold: _monitor_told,
+    e.MonitorReported: _monitor_told,
     e.MonitorGone: _monitor_gone,
     e.LinkMade: _link_made,
     e.LinkGone: _link_gone,
-    e.LinkTold: _link_told,
+    e.LinkReported: _link_told,
     e.WorkerTraps: _worker_traps,
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _for_people,

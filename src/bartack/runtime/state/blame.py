@@ -24,7 +24,7 @@ Key = tuple[str, int]
 """A step: its path and number."""
 
 
-class Failed(NamedTuple):
+class FailedStep(NamedTuple):
     """A step that failed."""
 
     seq: int
@@ -47,10 +47,10 @@ class FailedSteps:
     """The failures of one worker that it may be set back to, and what came since the first of them."""
 
     def __init__(self) -> None:
-        self.steps: dict[Key, Failed] = {}
+        self.steps: dict[Key, FailedStep] = {}
         self._since: list[Since] = []
 
-    def fail(self, p: str, n: int, failed: Failed, *, cancelled: bool) -> None:
+    def fail(self, p: str, n: int, failed: FailedStep, *, cancelled: bool) -> None:
         """A step failed; ``cancelled``: perhaps because another one did."""
         self._note(Since(failed.seq, p, n, cancelled))
         self.steps[p, n] = failed
@@ -80,7 +80,7 @@ class FailedSteps:
                 kept.add(item.seq)
         return kept, undone
 
-    def doubts(self, origin: Key, to: int) -> list[tuple[Key, Failed]]:
+    def doubts(self, origin: Key, to: int) -> list[tuple[Key, FailedStep]]:
         """Steps beside a failure that were cut short by it, would be done again, and may have happened."""
         steps = [
             (item, self.steps.get((item.p, item.n)))

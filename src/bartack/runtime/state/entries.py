@@ -375,7 +375,7 @@ class ToolFailed(EntryData, frozen=True, gc=False):
     error: ErrorData
 
 
-class Output(EntryData, frozen=True, gc=False):
+class OutputWritten(EntryData, frozen=True, gc=False):
     """A worker printed or logged something. Its value: the text."""
 
     kind = "output"
@@ -594,7 +594,7 @@ class MonitorMade(EntryData, frozen=True, gc=False):
     stack: tuple[str, ...] = ()
 
 
-class MonitorTold(EntryData, frozen=True, gc=False):
+class MonitorReported(EntryData, frozen=True, gc=False):
     """A monitor reported the end of its target, and is gone; its message is in the same line."""
 
     kind = "monitor.told"
@@ -632,7 +632,7 @@ class LinkGone(EntryData, frozen=True, gc=False):
     other: str
 
 
-class LinkTold(EntryData, frozen=True, gc=False):
+class LinkReported(EntryData, frozen=True, gc=False):
     """A worker ended abnormally, and the link acts on the other: its open steps are aborted, or else its next one.
 
     If it traps, it gets a message instead, which is in the same line. The link is gone.

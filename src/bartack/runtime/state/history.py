@@ -13,14 +13,14 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.paths import CallPlace
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.worker_state import Worker
+from bartack.runtime.state.worker_state import WorkerState
 
 CHUNK: Final = 512 * 1024
 """About how many bytes of outcomes go into one frame."""
 
 
 def iter_greeting(
-    state: State, journal: Journal, worker: Worker, known: int, config: msgspec.Raw, run_dir: str
+    state: State, journal: Journal, worker: WorkerState, known: int, config: msgspec.Raw, run_dir: str
 ) -> Iterator[bytes]:
     """Everything a worker's process hears first: its welcome, its history, and that it is live from there on.
 
@@ -75,7 +75,7 @@ def outcome_of(entry: Entry) -> f.Past | None:
             )
         case e.StepFailed() as data:
             past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, e=data.error, about=data.about)
-        case e.Output() as data:
+        case e.OutputWritten() as data:
             past = f.Past(p=data.p, n=data.n, step=data.channel, fp=data.fp, v=entry.value, ref=entry.ref)
         case e.ToolCalled() as data:
             path = CallPlace(data.p, data.n, data.call).path

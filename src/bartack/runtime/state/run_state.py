@@ -14,11 +14,11 @@ from bartack.messaging import Mailbox
 from bartack.runtime.protocol.paths import outer
 from bartack.runtime.protocol.steps import BODIES, CLEANUP
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.blame import Failed
+from bartack.runtime.state.blame import FailedStep
 from bartack.runtime.state.deliveries import Deliveries
 from bartack.runtime.state.links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime.state.units import NONE
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, Worker, is_unknown
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, WorkerState, is_unknown
 from bartack.supervision import Leak, Monitor, MonitorRegistry
 
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
@@ -47,7 +47,7 @@ class State:
         """Where the last update has written its program; it is moved from there when that is durable."""
         self.created_at = 0
         self.arguments = NO_VALUE
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, WorkerState] = {}
         self.children: dict[tuple[str, int], list[str]] = {}
         self.undone: dict[str, int] = {}
         """Workers whose making was set back, with the number of rewinds one of the same path begins with."""
@@ -82,8 +82,8 @@ class State:
         self.last_at = 0
         self.outputs = 0
         """How many texts workers have printed and logged."""
-        self._owners: dict[str, Worker] = {}
-        self._restarted: dict[str, Worker] = {}
+        self._owners: dict[str, WorkerState] = {}
+        self._restarted: dict[str, WorkerState] = {}
         """Workers that have begun a new history."""
 
     @property
@@ -100,7 +100,7 @@ class State:
         """The run's id."""
         return self.run.run if self.run is not None else ""
 
-    def worker_of(self, p: str) -> Worker | None:
+    def worker_of(self, p: str) -> WorkerState | None:
         """The worker that a path belongs to: its own, or that of one of its branches or of the tools it runs."""
         found = self._owners.get(p)
         if found is None:
@@ -161,18 +161,18 @@ class State:
         """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
         return [monitor.ref for monitor in self.monitors.of_watcher(watcher) if monitor.stack]
 
-    def children_of(self, step: StepKey) -> list[Worker]:
+    def children_of(self, step: StepKey) -> list[WorkerState]:
         """The workers that a step has made, in order."""
         return [self.workers[path] for path in self.children.get(step, ())]
 
-    def made_by(self, worker: Worker) -> list[Worker]:
+    def made_by(self, worker: WorkerState) -> list[WorkerState]:
         """The workers that one has made and that have not ended, in order."""
         made = (self.workers[path] for path in worker.made)
         return [child for child in made if not child.ended]
 
-    def ancestors(self, worker: Worker) -> list[tuple[Worker, StepKey]]:
+    def ancestors(self, worker: WorkerState) -> list[tuple[WorkerState, StepKey]]:
         """The workers above one, each with the step that it made the next one with."""
-        found: list[tuple[Worker, StepKey]] = []
+        found: list[tuple[WorkerState, StepKey]] = []
         step = worker.parent
         while step[0]:
             above = self.worker_of(step[0])
@@ -182,7 +182,7 @@ class State:
             step = above.parent
         return found
 
-    def _by_branch(self, p: str) -> Worker | None:
+    def _by_branch(self, p: str) -> WorkerState | None:
         head = outer(p)
         while head and head not in self.workers:
             head = outer(head)
@@ -236,7 +236,7 @@ class State:
             if worker.suspended is not None:
                 self._revive(worker)
 
-    def _revive(self, worker: Worker) -> None:
+    def _revive(self, worker: WorkerState) -> None:
         worker.open, worker.suspended = worker.suspended or {}, None
         for monitor in worker.watching:
             self.monitors.add(monitor)
@@ -267,7 +267,7 @@ class State:
             if not dropped.isdisjoint(worker.made):
                 worker.made = [path for path in worker.made if path not in dropped]
 
-    def forget_below(self, worker: Worker) -> None:
+    def forget_below(self, worker: WorkerState) -> None:
         """A worker restarted: the workers that it made have all ended, and no later step can refer to them."""
         marks = below([worker.path])
         gone = {path for path in self.workers if path.startswith(marks)}
@@ -295,7 +295,7 @@ class State:
         self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
         return self.monitors.watcher_gone(watcher)
 
-    def abort(self, worker: Worker, abort: Abort) -> None:
+    def abort(self, worker: WorkerState, abort: Abort) -> None:
         """A worker is interrupted from outside: in its open steps, or else in its next one.
 
         One that a link has aborted already is left to tidy up, and learns of the end of another one behind that.
@@ -309,14 +309,14 @@ class State:
         if not free and not cancelled:
             worker.put_off(abort)
 
-    def unlink_ended(self, worker: Worker) -> None:
+    def unlink_ended(self, worker: WorkerState) -> None:
         """A worker ended abnormally: nobody is told of it who has ended, too, unless that one may go on."""
         for other in self.links.of(worker.path):
             found = self.workers.get(other)
             if found is None or (found.ended and found.suspended is None):
                 self.links.remove(worker.path, other)
 
-    def forget_step(self, worker: Worker, step: tuple[str, int]) -> OpenStep | None:
+    def forget_step(self, worker: WorkerState, step: tuple[str, int]) -> OpenStep | None:
         """A step is no longer open; returns what it was, if it was."""
         was = worker.open.pop(step, None)
         if was is not None:
@@ -365,9 +365,9 @@ class State:
             worker.let_go.clear()
 
 
-def _blame(worker: Worker, was: OpenStep | None, failed: e.StepFailed, seq: int) -> None:
+def _blame(worker: WorkerState, was: OpenStep | None, failed: e.StepFailed, seq: int) -> None:
     """A step failed, which may be what the worker is set back to."""
-    facts = Failed(seq, failed.step, failed.fp, _is_unknown(was, failed))
+    facts = FailedStep(seq, failed.step, failed.fp, _is_unknown(was, failed))
     # A deadline around it is a matter of its own branch: that the branch goes on handles no failure beside it.
     own_deadline = str(failed.error.facts.get("reason", "")).startswith(DEADLINE)
     worker.blame.fail(failed.p, failed.n, facts, cancelled=_is_cancellation(failed) and not own_deadline)
@@ -377,7 +377,7 @@ def _blame(worker: Worker, was: OpenStep | None, failed: e.StepFailed, seq: int)
         worker.exits.discard((failed.p, failed.n))
 
 
-def _settle_abort(worker: Worker, was: OpenStep | None, failed: e.StepFailed | None) -> None:
+def _settle_abort(worker: WorkerState, was: OpenStep | None, failed: e.StepFailed | None) -> None:
     """A step has its outcome: was it the one that an abort waited for, or did one come too late for it?"""
     own = None if was is None else was.abort
     if failed is None or failed.late or not _is_cancellation(failed):
@@ -400,7 +400,7 @@ def _is_unknown(was: OpenStep | None, failed: e.StepFailed) -> bool:
 
 
 def _adopt(
-    worker: Worker,
+    worker: WorkerState,
     was: OpenStep | None,
     key: tuple[str, int],
     step: str,

@@ -19,7 +19,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.apply import apply
 from bartack.runtime.state.entries import SUPERVISOR
 from bartack.runtime.state.run_state import State, below
-from bartack.runtime.state.worker_state import Value, Worker
+from bartack.runtime.state.worker_state import Value, WorkerState
 from bartack.supervision import CrashReport
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
@@ -215,7 +215,7 @@ class _Steps:
         if isinstance(data, e.ToolFailed):
             step.status, step.error = "failed", data.error
 
-    def output(self, data: e.Output, seq: int, at: int) -> None:
+    def output(self, data: e.OutputWritten, seq: int, at: int) -> None:
         self.end(data.p, data.n, data.channel, seq, at, cleanup=data.cleanup)
 
     # Inside.
@@ -355,7 +355,7 @@ class Timeline:
             e.ToolCalled: self._steps.tool_called,
             e.ToolFinished: self._steps.tool_ended,
             e.ToolFailed: self._steps.tool_ended,
-            e.Output: self._steps.output,
+            e.OutputWritten: self._steps.output,
             e.MessageSent: self._mail.sent,
             e.MessageTaken: self._mail.taken,
             e.MessagesDrained: self._mail.drained,
@@ -524,7 +524,7 @@ def value_of(value: Value, load: Callable[[BlobRef], bytes]) -> bytes:
     return b"null" if value.ref is None else load(value.ref)
 
 
-def describe_worker(process: Process, worker: Worker) -> None:
+def describe_worker(process: Process, worker: WorkerState) -> None:
     """Add to the facts about a worker's process what the journal has of its worker."""
     process.status = worker.status
     process.under = worker.parent[0] or PARENT_OF_WORKERS

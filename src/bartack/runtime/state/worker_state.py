@@ -146,7 +146,7 @@ class ToolRecord:
                 run.ended_seq, run.value, run.error = 0, NO_VALUE, None
 
 
-class Worker:
+class WorkerState:
     """One worker of the run, as far as the journal tells."""
 
     trapping = False
@@ -288,7 +288,7 @@ class Worker:
         return record is not None and record.running is not None
 
 
-class Question(msgspec.Struct, frozen=True):
+class OpenQuestion(msgspec.Struct, frozen=True):
     """An open question."""
 
     id: str

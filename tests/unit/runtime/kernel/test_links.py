@@ -435,7 +435,7 @@ def test_a_body_that_was_to_be_ended_when_the_hub_died_is_not_begun_again() -> N
     stage = Stage()
     _, a, b = pair(stage)
     a.begin(2, asked=True)
-    stage.core.turn.record((e.LinkTold(path=a.path, by=b.path, reason="error"), NO_VALUE))
+    stage.core.turn.record((e.LinkReported(path=a.path, by=b.path, reason="error"), NO_VALUE))
     stage.hub.flush()
 
     stage.again()

@@ -362,7 +362,7 @@ def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
     entries: list[e.EntryData] = [
         e.WorkerSpawned(path="main", worker="team:main"),
         *(e.MonitorMade(ref=ref, target="t", watcher="main", into="@main") for ref in "abc"),
-        e.MonitorTold(ref="a", reason="error"),
+        e.MonitorReported(ref="a", reason="error"),
         e.MonitorGone(ref="b", p="main", n=9),
         e.MonitorGone(ref="a", p="main", n=10),
         e.WorkerEnded(path="main"),

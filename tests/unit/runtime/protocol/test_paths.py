@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bartack.runtime.protocol.paths import CallPlace, is_inside, number_inside, outer, parse_call
-from bartack.runtime.state.blame import Failed, FailedSteps, follows
+from bartack.runtime.state.blame import FailedStep, FailedSteps, follows
 from bartack.runtime.state.worker_state import NO_VALUE, ToolRecord, ToolRun
 
 
@@ -63,7 +63,7 @@ def test_a_tool_follows_from_what_was_before_its_prompt(
 
 def test_that_a_tool_is_called_handles_no_failure_and_that_it_has_ended_does() -> None:
     blame = FailedSteps()
-    blame.fail("main/do:5.1", 2, Failed(10, "shell", "fp"), cancelled=False)
+    blame.fail("main/do:5.1", 2, FailedStep(10, "shell", "fp"), cancelled=False)
 
     blame.finish("main/do:5.1.3.1/do:1.1", 0, "tool", 11)
     assert list(blame.steps) == [("main/do:5.1", 2)]

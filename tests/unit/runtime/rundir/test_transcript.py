@@ -219,8 +219,8 @@ def test_each_fact_is_a_line_of_who_and_what(tmp_path: Path, journal: FileJourna
 
 def test_a_line_of_facts_is_never_long_and_steers_no_terminal(tmp_path: Path, journal: FileJournal) -> None:
     begin(journal)
-    tell(journal, e.Output(p="main", n=1, channel="log"), "x" * 1000)
-    tell(journal, e.Output(p="main", n=2, channel="log"), "\x1b[2J\nand \u202e")
+    tell(journal, e.OutputWritten(p="main", n=1, channel="log"), "x" * 1000)
+    tell(journal, e.OutputWritten(p="main", n=2, channel="log"), "\x1b[2J\nand \u202e")
 
     _, long, steering = fact_transcript(tmp_path).decode().splitlines()
 

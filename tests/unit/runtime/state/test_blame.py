@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bartack.runtime.state import blame as _blame
-from bartack.runtime.state.blame import Failed, FailedSteps, follows
+from bartack.runtime.state.blame import FailedStep, FailedSteps, follows
 
 
 def failed(
     seq: int, *, p: str = "main", n: int = 1, cancelled: bool = False, blame: FailedSteps | None = None
 ) -> FailedSteps:
     blame = blame or FailedSteps()
-    blame.fail(p, n, Failed(seq, "shell", "fp"), cancelled=cancelled)
+    blame.fail(p, n, FailedStep(seq, "shell", "fp"), cancelled=cancelled)
     return blame
 
 

@@ -31,7 +31,7 @@ from bartack.runtime.kernel.mail.room import Room
 from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, Value, WorkerState
 
 Items = list[tuple[e.EntryData, Value]]
 Verdict = SendOutcome | BroadcastResult | BartackError
@@ -44,7 +44,7 @@ class SendRequest(NamedTuple):
 
     sender: str
     value: Value
-    worker: Worker | None = None
+    worker: WorkerState | None = None
     step: f.Step | None = None
     report: OnOutcome | None = None
 

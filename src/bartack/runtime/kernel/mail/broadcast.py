@@ -45,7 +45,7 @@ from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 
 ATOMIC: Final = "all_or_nothing"
 
@@ -72,13 +72,13 @@ class DeliveryDesk(SendDesk):
         """Whether anything is under way."""
         return bool(self._posts)
 
-    def broadcast(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def broadcast(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Send a message to many mailboxes."""
         args = self.decode(step.a, s.CastArgs)
         ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)
         self.broadcast_for(ask, args.copies, args.strategy, args.terms)
 
-    def publish(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def publish(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Send a message to every mailbox that is subscribed to a topic."""
         args = self.decode(step.a, s.PublishArgs)
         ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)
@@ -122,7 +122,7 @@ class DeliveryDesk(SendDesk):
         """Whether a step is one that is under way here."""
         return self._by_step(opened.p, opened.n) is not None
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Cancel a step. The line that says so takes back the messages that no receiver has.
 
         A message that a receiver has cannot be taken back. That it was delivered is then the outcome, so that it is not sent again
@@ -140,7 +140,7 @@ class DeliveryDesk(SendDesk):
 
     # The life of a run.
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """Take back what a worker was still sending, unless it may be revived."""
         if worker.suspended is None:
             for trial in self._trials():
@@ -373,21 +373,21 @@ class DeliveryDesk(SendDesk):
 class DeliveryStep(StepHandler):
     """Handles a kind of step that a supervised send or a broadcast is the outcome of."""
 
-    def __init__(self, desk: DeliveryDesk, start: Callable[[Peer, Worker, f.Step], None]) -> None:
+    def __init__(self, desk: DeliveryDesk, start: Callable[[Peer, WorkerState, f.Step], None]) -> None:
         self.turn = desk.turn
         self._desk = desk
         self._start = start
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """See ``StepHandler.start``."""
         self._start(peer, worker, step)
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """Attach the worker to what is under way, which needs no worker to continue; or start."""
         if not self._desk.has(opened):
             self._start(peer, worker, step)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """See ``DeliveryDesk.cancel``."""
         self._desk.cancel(worker, opened, error)
 

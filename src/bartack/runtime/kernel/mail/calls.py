@@ -29,7 +29,7 @@ from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 
 
 class CallStep(Desk, StepHandler):
@@ -41,7 +41,7 @@ class CallStep(Desk, StepHandler):
         self._room = room
         self._outside = outside
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Send a message and wait for the reply."""
         args = self.decode(step.a, s.CallMailboxArgs)
         check_name(args.mailbox)
@@ -54,14 +54,14 @@ class CallStep(Desk, StepHandler):
             self._wait_for_room(worker, step, args.mailbox)
         self._watch(worker, worker.open[step.p, step.n], source)
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """Wait again: for the reply or, if there was no room for the message, for room."""
         args = self.decode(step.a, s.CallMailboxArgs)
         if opened.sent is None and not self._send(worker, step, args.mailbox):
             self._wait_for_room(worker, step, args.mailbox)
         self._watch(worker, opened, self._limit(args.timeout_s)[1])
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop waiting for the reply. The line that says so takes the message back if no receiver has it."""
         self._room.forget_step(worker, (opened.p, opened.n))
         failure = step_failed(opened, error, worker.path, about=opened.about)
@@ -73,7 +73,7 @@ class CallStep(Desk, StepHandler):
         self.turn.report(worker, failure, NO_VALUE)
         self._enqueue.left(moved.mailbox)
 
-    def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def reply(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Reply to a held message that was sent by a call."""
         args = self.decode(step.a, s.ReplyArgs)
         done = step_finished(step)
@@ -104,11 +104,11 @@ class CallStep(Desk, StepHandler):
 
     # Inside.
 
-    def _message(self, worker: Worker, step: f.Step, name: str) -> Outgoing:
+    def _message(self, worker: WorkerState, step: f.Step, name: str) -> Outgoing:
         value = Value(step.v, step.ref)
         return Outgoing(name, worker.path, value, size_of(value), step=step, reply_to=f"{step.p} {step.n}")
 
-    def _send(self, worker: Worker, step: f.Step, name: str, before: Items = ()) -> bool:
+    def _send(self, worker: WorkerState, step: f.Step, name: str, before: Items = ()) -> bool:
         """Enqueue the message; returns whether there was room, and otherwise the call may wait for it.
 
         Raises:
@@ -125,7 +125,7 @@ class CallStep(Desk, StepHandler):
             case _:
                 assert_never(outcome)
 
-    def _wait_for_room(self, worker: Worker, step: f.Step, name: str) -> None:
+    def _wait_for_room(self, worker: WorkerState, step: f.Step, name: str) -> None:
         opened = worker.open[step.p, step.n]
         message = self._message(worker, step, name)
 
@@ -138,7 +138,7 @@ class CallStep(Desk, StepHandler):
         waiter = RoomWaiter(message.size, enter, closed, worker=worker.path, step=(step.p, step.n))
         self._room.wait(name, waiter)
 
-    def _watch(self, worker: Worker, opened: OpenStep, source: str) -> None:
+    def _watch(self, worker: WorkerState, opened: OpenStep, source: str) -> None:
         """A call has a deadline."""
         left = self.left_s(opened)
 

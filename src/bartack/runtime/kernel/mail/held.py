@@ -17,7 +17,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import follows
-from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, Value, WorkerState
 
 
 class HeldMessages(Desk):
@@ -33,11 +33,11 @@ class HeldMessages(Desk):
 
     # Steps of workers.
 
-    def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def ack(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Acknowledge a held message."""
         self._settle_step(worker, step, "processed")
 
-    def nack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def nack(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """A failure left the block in which a message was held. The message goes back when the failure turns out to be caught.
 
         Until then it stays where it is: if the failure is not caught, the resumed worker holds it again.
@@ -45,7 +45,7 @@ class HeldMessages(Desk):
         args = self.decode(step.a, s.AckArgs)
         self._settle_step(worker, step, "returning" if args.requeue else "dead")
 
-    def return_caught(self, worker: Worker, p: str) -> None:
+    def return_caught(self, worker: WorkerState, p: str) -> None:
         """A branch of a worker continues after a failure: messages that it gave back because of that go back."""
         for message_id, (_, step) in list(worker.returning.items()):
             held = self.state.held.get(message_id)
@@ -69,7 +69,7 @@ class HeldMessages(Desk):
             if by not in workers or workers[by].ended:
                 self._settle(name, message_id, ok=False)
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """Return the messages that a worker still held."""
         for message_id, (name, by) in list(self.state.held.items()):
             if by == worker.path:
@@ -82,7 +82,7 @@ class HeldMessages(Desk):
 
     # Inside.
 
-    def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
+    def _settle_step(self, worker: WorkerState, step: f.Step, to: str) -> None:
         args = self.decode(step.a, s.AckArgs)
         done = step_finished(step)
         message = self.state.mailbox(args.mailbox).holding(args.id)

@@ -22,7 +22,7 @@ from bartack.runtime.kernel.mail.schedule import Schedule
 from bartack.runtime.kernel.mail.send import SendStep
 
 
-class Mailroom:
+class MailDesks:
     """The parts of mail of one hub."""
 
     def __init__(self, shared: Shared) -> None:

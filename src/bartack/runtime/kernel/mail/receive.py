@@ -28,7 +28,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.worker_state import OpenStep, Worker
+from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
 PULSE_S: Final = 1.0
 """How often the default limit of a receive checks whether it stands still."""
@@ -101,7 +101,7 @@ class Receive(Desk, MailObserver):
         """A mailbox belongs to a worker now: no other receiver waits for its messages any longer."""
         self._refuse(name, not_yours(name, owner), but=owner)
 
-    def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def drain(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Take all messages that are queued now."""
         args = self.decode(step.a, s.DrainArgs)
         self.check_reader(args.mailbox, worker.path)
@@ -120,7 +120,7 @@ class Receive(Desk, MailObserver):
 
     # Receivers that wait no longer.
 
-    def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
+    def forget_step(self, worker: WorkerState, step: tuple[str, int]) -> None:
         """A step of a worker no longer waits for a message."""
         self._waiters.remove_party(worker.path, step)
 
@@ -135,7 +135,7 @@ class Receive(Desk, MailObserver):
             if not waiter.worker:
                 waiter.give_up(error)
 
-    def process_ended(self, worker: Worker) -> None:
+    def process_ended(self, worker: WorkerState) -> None:
         """The steps of a worker whose process has ended wait for nothing."""
         self._waiters.remove_party(worker.path)
 
@@ -180,7 +180,7 @@ class ReceiveStep(Desk, StepHandler):
         super().__init__(shared)
         self._receive = receive
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Take the oldest message, or wait for one."""
         args = self.decode(step.a, s.ReceiveArgs)
         self._receive.check_reader(args.mailbox, worker.path)
@@ -195,7 +195,7 @@ class ReceiveStep(Desk, StepHandler):
             receiver.opened = self.open_step(step, timeout_s=args.timeout_s)
             self._wait(worker, receiver, args.timeout_s)
 
-    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: WorkerState, step: f.Step, opened: OpenStep) -> None:
         """Wait again, for the time that is left."""
         args = self.decode(step.a, s.ReceiveArgs)
         receiver = Receiver(self.turn, peer, worker, step, args)
@@ -207,12 +207,12 @@ class ReceiveStep(Desk, StepHandler):
         else:
             self._wait(worker, receiver, self.left_s(opened))
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop waiting."""
         self._receive.forget_step(worker, (opened.p, opened.n))
         self.turn.fail_open(worker, opened, error)
 
-    def _wait(self, worker: Worker, receiver: Receiver, left: float | None) -> None:
+    def _wait(self, worker: WorkerState, receiver: Receiver, left: float | None) -> None:
         self._receive.wait(receiver)
         if left is None:
             self._run_default_limit(worker, receiver, self.timeouts.limit("receive"))
@@ -222,7 +222,7 @@ class ReceiveStep(Desk, StepHandler):
         error = ReceiveTimeoutError("receive", limit, "explicit")
         receiver.timer = self.timers.after(left, lambda: self._receive.time_out(receiver, error))
 
-    def _run_default_limit(self, worker: Worker, waiter: Waiter, left: float) -> None:
+    def _run_default_limit(self, worker: WorkerState, waiter: Waiter, left: float) -> None:
         """Count the default limit down, only while no other step has a good reason to take long."""
         pulse = min(left, PULSE_S)
 
@@ -253,7 +253,7 @@ def not_yours(name: str, owner: str) -> MailboxNameError:
     return MailboxNameError(name, f"it is registered by {owner}; only {owner} may receive from it")
 
 
-def _is_held_up(state: State, receiver: Worker) -> bool:
+def _is_held_up(state: State, receiver: WorkerState) -> bool:
     """Whether a prompt, a question or a delegate of another worker is open, so that a receiver may well have to wait."""
     above = {step for _, step in state.ancestors(receiver)}
     return any(

@@ -12,7 +12,7 @@ from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, Value, WorkerState
 
 
 class MailboxRegistry(Desk):
@@ -23,7 +23,7 @@ class MailboxRegistry(Desk):
         self._room = room
         self._receive = receive
 
-    def declare(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def declare(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Set the bounds of a mailbox."""
         args = self.decode(step.a, s.DeclareArgs)
         check_name(args.mailbox)
@@ -34,7 +34,7 @@ class MailboxRegistry(Desk):
         )
         self._change(worker, step, changed, Value(NULL))
 
-    def close_step(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def close_step(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Close a mailbox; receivers of an empty one learn it at once."""
         args = self.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
@@ -47,13 +47,13 @@ class MailboxRegistry(Desk):
         self.turn.record((e.MailboxChanged(mailbox=name, closed=True), NO_VALUE))
         self._room.close(name)
 
-    def subscribe(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def subscribe(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Subscribe a mailbox to the topics of a pattern."""
         args = self.decode(step.a, s.TopicArgs)
         changed = self.subscription(args.mailbox, args.pattern, off=False)
         self._change(worker, step, changed, Value(NULL))
 
-    def unsubscribe(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def unsubscribe(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """End a subscription."""
         args = self.decode(step.a, s.TopicArgs)
         changed = self.subscription(args.mailbox, args.pattern, off=True)
@@ -74,7 +74,7 @@ class MailboxRegistry(Desk):
             raise MailboxClosedError(name)
         return e.MailboxChanged(mailbox=name, subscribe=pattern)
 
-    def register(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def register(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Make a mailbox the name of a worker: while that lives, no other receiver gets its messages."""
         args = self.decode(step.a, s.MailboxArgs)
         name = args.mailbox
@@ -92,7 +92,7 @@ class MailboxRegistry(Desk):
         self._change(worker, step, changed, self.turn.pack(mailbox.incarnation + 1))
         self._receive.owned(name, worker.path)
 
-    def stats(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def stats(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Counts of a mailbox."""
         args = self.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
@@ -113,13 +113,13 @@ class MailboxRegistry(Desk):
             oldest_age_s=None if oldest is None else max(self.now_us() - oldest.at, 0) / 1e6,
         )
 
-    def worker_ended(self, worker: Worker) -> None:
+    def worker_ended(self, worker: WorkerState) -> None:
         """The inbox of a worker that has ended takes no more messages."""
         inbox = f"@{worker.path}"
         if inbox in self.state.mailboxes and self.state.is_closed(inbox):
             self._room.close(inbox)
 
-    def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged, value: Value) -> None:
+    def _change(self, worker: WorkerState, step: f.Step, changed: e.MailboxChanged, value: Value) -> None:
         done = step_finished(step, about=step.about)
         self.turn.record((changed, NO_VALUE), (done, value))
         self.turn.answer(worker, step.p, step.n, value)

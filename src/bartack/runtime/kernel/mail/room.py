@@ -17,7 +17,7 @@ from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
 from bartack.runtime.kernel.mail.observer import MailObserver, MailObservers
 from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, WorkerState
 
 
 class RoomWaiter(NamedTuple):
@@ -82,7 +82,7 @@ class Room(Desk, MailObserver):
             queue.remove(waiter)
             self.timers.after(0.0, lambda: self._observers.waits_changed(self.state.mailbox(name)))
 
-    def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
+    def forget_step(self, worker: WorkerState, step: tuple[str, int]) -> None:
         """A step of a worker no longer waits for room."""
         self._forget(lambda waiter: waiter.worker == worker.path and waiter.step == step)
 
@@ -124,7 +124,7 @@ class Room(Desk, MailObserver):
                 _stop_timer(waiter)
         self._waiting.clear()
 
-    def process_ended(self, worker: Worker) -> None:
+    def process_ended(self, worker: WorkerState) -> None:
         """The steps of a worker whose process has ended wait for nothing."""
         self._forget(lambda waiter: waiter.worker == worker.path)
 

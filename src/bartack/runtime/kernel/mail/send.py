@@ -14,7 +14,7 @@ from bartack.runtime.kernel.outcome import step_finished
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 
 
 class SendStep(Desk, StepHandler):
@@ -25,7 +25,7 @@ class SendStep(Desk, StepHandler):
         self._enqueue = enqueue
         self._room = room
 
-    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def start(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Enqueue the message, whose entry is the outcome of the step, or wait for room."""
         args = self.decode(step.a, s.SendArgs)
         check_name(args.mailbox)
@@ -53,12 +53,12 @@ class SendStep(Desk, StepHandler):
             case _:
                 assert_never(outcome)
 
-    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+    def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop waiting for room."""
         self._room.forget_step(worker, (opened.p, opened.n))
         self.turn.fail_open(worker, opened, error)
 
-    def withdraw(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def withdraw(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Take back a message of the worker's own, if no receiver has it."""
         args = self.decode(step.a, s.WithdrawArgs)
         moved = self._enqueue.withdrawal(args.mailbox, args.id, worker.path)
@@ -71,10 +71,10 @@ class SendStep(Desk, StepHandler):
         self.turn.answer(worker, step.p, step.n, value)
         self._enqueue.left(args.mailbox)
 
-    def _answer(self, worker: Worker, step: f.Step, message_id: str) -> None:
+    def _answer(self, worker: WorkerState, step: f.Step, message_id: str) -> None:
         self.turn.answer(worker, step.p, step.n, self.turn.pack(message_id))
 
-    def _wait(self, worker: Worker, step: f.Step, message: Outgoing) -> None:
+    def _wait(self, worker: WorkerState, step: f.Step, message: Outgoing) -> None:
         known = worker.open.get((step.p, step.n))
         opened = known or self.open_step(step, timeout_s=self.timeouts.limit("send"))
         name = message.mailbox

@@ -43,7 +43,7 @@ from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, Value, WorkerState
 
 FINAL: Final[frozenset[str]] = frozenset({"closed", "too_large"})
 """Refusals that no further attempt changes."""
@@ -91,7 +91,7 @@ class SendDesk(Attempts, MailObserver, ABC):
 
     # Beginning.
 
-    def send(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+    def send(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """Send a message and supervise its delivery."""
         args = self.decode(step.a, s.SuperviseArgs)
         ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)

@@ -20,7 +20,7 @@ from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 
 
 class Waiter(ABC):
@@ -56,7 +56,9 @@ class Receiver(Waiter):
     opened: OpenStep | None = None
     """The step, if it has to wait."""
 
-    def __init__(self, turn: Turn, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs) -> None:
+    def __init__(
+        self, turn: Turn, peer: Peer, worker: WorkerState, step: f.Step, args: s.ReceiveArgs
+    ) -> None:
         super().__init__(args.mailbox, peer, (step.p, step.n), worker.path)
         self._turn = turn
         self._worker = worker
