@@ -326,7 +326,7 @@ class Hub:
                 if staged < STAGED_LIMIT and not (idle and staged):
                     return
             journal.commit()
-            if self._observer.listens and (recorded := turn.take_heard()):
+            if self._observer.listens and (recorded := turn.take_recorded()):
                 self._observer.entries(recorded)
             while self._done_with:
                 with contextlib.suppress(FileNotFoundError):
@@ -441,7 +441,7 @@ class Hub:
             elif parent is self._parents.zygote:
                 self._workers.event(event)
             elif not self._host.event(event):
-                self._commands.event(event, self._core.shell_ended, self._core.left_behind)
+                self._commands.event(event, self._core.shell_ended, self._core.report_orphans)
 
     def _parent_died(self, parent: ParentClient) -> None:
         module, deaths, restarted = self._parents.replace(parent)

@@ -89,7 +89,7 @@ class WorkerProcesses:
                 reason = self._statuses.pop(token, "lost")
                 busy, end = self._take_bodies(token), self._post_mortem.end(token)
                 if path:
-                    self._core.left_behind(path, leftovers, survivors)
+                    self._core.report_orphans(path, leftovers, survivors)
                     self._core.process_gone(path, incarnation, reason, busy=busy, end=end)
             case StartFailed(token=token, problem=problem):
                 path, incarnation = self._workers.pop(token, ("", 0))

@@ -28,16 +28,16 @@ class SendFrames(Action, frozen=True, gc=False):
 
 
 class SendHistory(Action, frozen=True, gc=False):
-    """Send a worker its welcome and its history, as far as it went when it said hello."""
+    """Send a worker its welcome and its history, as far as it went when the worker said hello."""
 
     peer: int
     path: str
     known: int
-    """How many outcomes there were; later ones are told one by one."""
+    """How many outcomes there were; later ones are sent one by one."""
 
 
 class CloseConnection(Action, frozen=True, gc=False):
-    """Close the connection of a peer, after what was said is sent."""
+    """Close the connection of a peer, after all frames for it are sent."""
 
     peer: int
 
@@ -50,20 +50,20 @@ class StartWorker(Action, frozen=True, gc=False):
 
 
 class StopWorker(Action, frozen=True, gc=False):
-    """End the process of a worker and its tree: at once, or after some seconds of grace."""
+    """Stop the process of a worker and its tree: at once, or after some seconds of grace."""
 
     path: str
     grace_s: float = 0.0
 
 
 class ReadScoreboard(Action, frozen=True, gc=False):
-    """See what a worker is busy with that it has not told of: ``Core.frame`` gets it."""
+    """Read which bodies a worker executes that it has not reported: ``Core.frame`` gets them."""
 
     path: str
 
 
 class StartShell(Action, frozen=True, gc=False):
-    """Run commands; ``Core.shell_ended`` gets what became of them."""
+    """Run commands; ``Core.shell_ended`` gets their end."""
 
     token: int
     path: str
@@ -71,11 +71,11 @@ class StartShell(Action, frozen=True, gc=False):
     args: ShellArgs
     stdin: Value
     trace: str = ""
-    """Where in its trace the step is, if anybody traces it."""
+    """Where in its trace the step is, if the run is traced."""
 
 
 class StopShell(Action, frozen=True, gc=False):
-    """End commands with their trees; ``Core.shell_ended`` is told when all is gone."""
+    """Stop commands with their process trees; ``Core.shell_ended`` is called when all of it is gone."""
 
     token: int
 
@@ -94,23 +94,23 @@ class StartPrompt(Action, frozen=True, gc=False):
     timeout_s: float = 3600.0
     reserved_usd: float = 0.0
     trace: str = ""
-    """Where in its trace the step is, if anybody traces it."""
+    """Where in its trace the step is, if the run is traced."""
     epoch: int = 0
-    """How many histories its worker has ended before this one."""
+    """How many histories its worker has ended by ``ctx.restart`` before this one."""
     reserved: Units = NONE
     """What is reserved for it beside money."""
     rejected: tuple[str, str] = ("", "")
-    """Why the answer that the step had before was refused: a code and a sentence. Not the program's doing, but a person's."""
+    """Why a person has refused the answer that the step had before: a code and a sentence."""
 
 
 class StopPrompt(Action, frozen=True, gc=False):
-    """Give a call of an agent up; ``Core.prompt_ended`` is told."""
+    """Stop a call of an agent; ``Core.prompt_ended`` is called then."""
 
     token: int
 
 
 class AnswerCall(Action, frozen=True, gc=False):
-    """Tell an agent what became of its call of a tool."""
+    """Answer an agent's call of a tool."""
 
     token: int
     request: int
@@ -129,7 +129,7 @@ class Show(Action, frozen=True, gc=False):
 
 
 class Transition(Action, frozen=True, gc=False):
-    """The run changed its status: files that mirror it are to be written."""
+    """The run changed its status: write the files that mirror it."""
 
 
 class ListProcesses(Action, frozen=True, gc=False):

@@ -104,7 +104,7 @@ class Core(Desk):
         telemetry: Telemetry = NO_TELEMETRY,
         last_look: LastLook = list,
     ) -> None:
-        emitter = None if telemetry is NO_TELEMETRY else EventEmitter(telemetry, state, clock)
+        emitter = EventEmitter(telemetry, state, clock) if telemetry is not NO_TELEMETRY else None
         turn = Turn(state, journal, clock, emitter)
         shared = Shared(turn, Timers(clock), timeouts, settings or Settings())
         super().__init__(shared)
@@ -239,7 +239,7 @@ class Core(Desk):
         """Time has passed."""
         self.timers.tick()
         if self.run_events is not None:
-            self.run_events.look(self.now_us())
+            self.run_events.check(self.now_us())
 
     # Workers and processes outside.
 
@@ -353,7 +353,7 @@ class Core(Desk):
         self.workers.process_gone(path, incarnation, reason, counted=counted, end=end)
         self._check_pause()
 
-    def left_behind(self, path: str, leftovers: list[str], survivors: list[str]) -> None:
+    def report_orphans(self, path: str, leftovers: list[str], survivors: list[str]) -> None:
         """A process of a worker, or a command of it, ended and left orphans: terminated by now, or impossible to terminate."""
         if leftovers:
             text = f"left {', '.join(leftovers)} running; it was terminated"
@@ -362,7 +362,7 @@ class Core(Desk):
             text = f"left {', '.join(survivors)} running; it cannot be terminated"
             self.turn.after_commit(Show("note", path, text))
         if self.run_events is not None:
-            self.run_events.left_behind(path, leftovers, survivors)
+            self.run_events.orphans_found(path, leftovers, survivors)
 
     def parent_died(self, parent: str, deaths: int, limit: tuple[int, float], *, restarted: bool) -> None:
         """A parent program died, for the nth time in the window, and is restarted unless that is too often."""
@@ -417,7 +417,7 @@ class Core(Desk):
         if self.processes.is_replaying:
             self.timers.pause()
         else:
-            self.timers.go_on()
+            self.timers.resume()
 
 
 def _adoption(count: int) -> str:

@@ -1,6 +1,6 @@
 """Workers that start others: delegate, spawn, join, stop, restart; and the end of a worker, for which another one may wait.
 
-A *delegate* starts workers and waits for all of them. A *spawn* starts one and goes on; a *join* waits for it. The end of a
+A *delegate* starts workers and waits for all of them. A *spawn* starts one without waiting; a *join* waits for it. The end of a
 worker is one line of the journal, together with what was waiting for just that: the outcome of its delegate if it was the last
 worker of it, the end of the run if it was the first worker of all. So no hub ever finds one without the other.
 

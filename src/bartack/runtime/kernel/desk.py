@@ -24,7 +24,7 @@ A = TypeVar("A")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was told about itself."""
+    """The settings of a run, as far as they concern its decisions."""
 
     no_input: bool = False
     max_usd: float | None = None

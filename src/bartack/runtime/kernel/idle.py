@@ -11,19 +11,19 @@ from bartack.runtime.state.timeline import name_deadlock
 from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
 WAITS: Final = frozenset({"ask", "receive", "call", "delegate", "join", "timeout"})
-"""Steps that end only by what somebody else does."""
+"""Steps that end only by what a person, a worker or a process outside does."""
 
 FOR_OTHERS: Final = frozenset({"receive", "call", "delegate", "join"})
 """Steps that end only by what a worker, or a process outside, does."""
 FOR_MESSAGES: Final = frozenset({"receive", "call"})
 MOST_WAITS: Final = 8
-"""So many waits are told in one sentence."""
+"""How many waits are listed in one sentence."""
 
 
 def is_blocked_on_people(core: Core) -> bool:
     """Whether a question is open, and every worker waits for its answer or for another worker.
 
-    A worker that computes, sleeps, runs a command, calls an agent, or replays its history can go on by itself.
+    A worker that computes, sleeps, runs a command, calls an agent, or replays its history can continue by itself.
     """
     if not core.state.questions or core.state.failure is not None:
         return False
@@ -87,5 +87,5 @@ def _without_process(core: Core) -> list[WorkerState]:
 def describe_deadlock(waits: Sequence[str]) -> str:
     """The same with what each of them waits for."""
     more = f"; and {len(waits) - MOST_WAITS} more" if len(waits) > MOST_WAITS else ""
-    told = "; ".join(waits[:MOST_WAITS])
-    return f"{name_deadlock(waits)} ({told}{more}). Only a message from outside, or a time limit, ends that"
+    listed = "; ".join(waits[:MOST_WAITS])
+    return f"{name_deadlock(waits)} ({listed}{more}). Only a message from outside, or a time limit, ends that"

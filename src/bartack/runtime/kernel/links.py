@@ -1,8 +1,8 @@
 """Links between the workers of a run: the abnormal end of one aborts the other, unless that one traps.
 
-A link stands in the journal until it has acted or was undone, so that it acts once, whoever is killed meanwhile: what a dead hub
-could not tell any more is told when the run goes on. The entry that tells of an end marks the steps that it interrupts
-(``State.abort``); each of them then fails in a line of its own, when what was done for it outside is over.
+A link is in the journal until it has acted or was undone, so that it acts once, whatever is killed meanwhile: if a hub dies before
+a link has acted, the next one finds it. The entry by which a link acts marks the steps that it interrupts (``State.abort``); each
+of them then fails in a line of its own, when the work that was done for it outside has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GONE = "noproc"
 
 
 class LinkDesk(Desk):
-    """Handles the steps that concern links, and tells linked workers.
+    """Handles the steps that concern links, and acts on linked workers.
 
     Args:
         shared: What desks share.
@@ -55,20 +55,20 @@ class LinkDesk(Desk):
             self._done(worker, step, [(e.LinkMade(path=worker.path, other=other), NO_VALUE)])
 
     def unlink(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
-        """Undo a link, and take back what it said if nobody has heard it."""
+        """Undo a link, and withdraw its message if no receiver has it."""
         state = self.state
         other = state.path_of(self.decode(step.a, s.LinkArgs).target)
         inbox = f"@{worker.path}"
         gone = e.LinkGone(path=worker.path, other=other)
         items: Items = [(gone, NO_VALUE)] if state.links.has(worker.path, other) else []
-        unheard = [
+        unread = [
             message.id
             for message in state.mailbox(inbox).queued()
             if message.sender == other and message.id.startswith(_EXIT)
         ]
-        items += [(e.MessageMoved(mailbox=inbox, id=name, to="withdrawn"), NO_VALUE) for name in unheard]
+        items += [(e.MessageMoved(mailbox=inbox, id=name, to="withdrawn"), NO_VALUE) for name in unread]
         self._done(worker, step, items)
-        if unheard:
+        if unread:
             self._enqueue.left(inbox)
 
     def trap(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
@@ -103,28 +103,28 @@ class LinkDesk(Desk):
 
     def _act_at_once(self, worker: WorkerState, step: f.Step, by: str, reason: str) -> None:
         """The other one had ended before: that is the outcome of the step, and of every other one that is open."""
-        told = (e.LinkReported(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
+        acted = (e.LinkReported(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
         if worker.trapping:
             done = (step_finished(step, about=step.about), Value(NULL))
             self._send(
                 worker,
                 by,
                 reason,
-                [done, told],
+                [done, acted],
                 lambda: self.turn.answer(worker, step.p, step.n, Value(NULL)),
             )
             return
         failed = step_failed(step, describe(LinkedExitError(by, reason), worker.path), about=step.about)
-        self.turn.record(told, (failed, NO_VALUE))
+        self.turn.record(acted, (failed, NO_VALUE))
         self.turn.report(worker, failed, NO_VALUE)
         self._desks.worker_aborted(worker)
 
     def _act(self, worker: WorkerState, by: str, reason: str) -> None:
-        told = (e.LinkReported(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
+        acted = (e.LinkReported(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
         if worker.trapping:
-            self._send(worker, by, reason, [told])
+            self._send(worker, by, reason, [acted])
         else:
-            self.turn.record(told)
+            self.turn.record(acted)
             self._desks.worker_aborted(worker)
 
     def _send(

@@ -26,7 +26,7 @@ class MonitorEventEmitter:
             e.MonitorMade: self._made,
             e.MonitorReported: self._reported,
             e.MonitorGone: self._removed,
-            e.LinkReported: self._link_told,
+            e.LinkReported: self._link_acted,
             e.WorkerEnded: self._worker_ended,
         }
 
@@ -64,7 +64,7 @@ class MonitorEventEmitter:
         if monitor is not None:
             self._cleaned(monitor, at, automatic=False)
 
-    def _link_told(self, data: e.LinkReported, at: int, value: Value) -> None:
+    def _link_acted(self, data: e.LinkReported, at: int, value: Value) -> None:
         exit_ = LinkExit(
             count=1,
             ended=data.by,
@@ -77,7 +77,7 @@ class MonitorEventEmitter:
 
     def _worker_ended(self, data: e.WorkerEnded, at: int, value: Value) -> None:
         if data.error is None or data.final:
-            left = [] if data.cut else self._state.left_behind(data.path)
+            left = [] if data.cut else self._state.monitors_left(data.path)
             for monitor in self._state.monitors.of_watcher(data.path):
                 if monitor.ref in left:
                     self._leaked(monitor, at)

@@ -3,7 +3,7 @@
 What is watched is a worker, a process outside (by its name, which messages from it have as their sender), or the agent of a prompt
 (by its step, ``PATH:NUMBER``).
 
-The message, and that its monitor is gone, are one line: whoever is killed, it comes once. A worker's end takes its own monitors
+The message, and that its monitor is gone, are one line: whatever is killed, it comes once. A worker's end takes its own monitors
 with it, in the line that says so.
 """
 
@@ -74,7 +74,7 @@ class MonitorDesk(Desk, StepHandler):
         )
 
     def demonitor(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
-        """Let go of a monitor, and take back what it said if nobody has heard it."""
+        """Remove a monitor, and withdraw its message if no receiver has it."""
         args = self.decode(step.a, s.DemonitorArgs)
         check_name(args.into)
         state = self.state
@@ -117,7 +117,9 @@ class MonitorDesk(Desk, StepHandler):
             self._notify(worker.path, worker.end_reason, self._processes.incarnation_of(worker))
         for leak in self.state.leaks:
             if leak.monitor.watcher == worker.path:
-                text = f"left its monitor of {leak.monitor.target} behind, made at {leak.monitor.stack[-1]}"
+                text = (
+                    f"did not release its monitor of {leak.monitor.target}, made at {leak.monitor.stack[-1]}"
+                )
                 self.turn.with_next_commit(Show("note", worker.path, text))
         self.check()
 
@@ -209,8 +211,8 @@ class MonitorDesk(Desk, StepHandler):
             recorded: Called when the line is recorded, before receivers are woken.
         """
         monitor = down.monitor
-        told = e.MonitorReported(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
-        items: Items = [*(before or []), (told, NO_VALUE)]
+        reported = e.MonitorReported(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
+        items: Items = [*(before or []), (reported, NO_VALUE)]
         if self.state.is_closed(monitor.into):
             self.turn.record(*items)
             recorded()

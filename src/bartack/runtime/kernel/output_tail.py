@@ -8,7 +8,7 @@ from typing import Final
 from bartack.core import Redactor, SecretRule
 
 ASIDE: Final = 192 * 1024
-"""So many bytes before the end that is kept are looked at, too: a secret that begins there has to be known as one."""
+"""How many bytes before the end that is kept are searched, too: a secret that begins there has to be recognised as one."""
 
 
 def keep_end(output: bytes, size: int, environ: Mapping[str, str], rule: SecretRule) -> bytes:
@@ -16,7 +16,7 @@ def keep_end(output: bytes, size: int, environ: Mapping[str, str], rule: SecretR
 
     Args:
         output: The output, or at least its last ``size + ASIDE`` bytes.
-        size: At most so many bytes are kept.
+        size: How many bytes are kept at most.
         environ: The environment of the command.
         rule: Which variables are secrets.
     """
@@ -24,7 +24,7 @@ def keep_end(output: bytes, size: int, environ: Mapping[str, str], rule: SecretR
     redactor = Redactor(environ, rule)
     whole = redactor.redact_bytes(seen)
     if len(seen) == size + ASIDE:
-        # There may be more before it, and half a secret at its beginning that is not known as one.
+        # There may be more before it, and half a secret at its beginning that is not recognised as one.
         whole = whole[redactor.longest :]
     hidden = b"".join(map(redactor.hide_lines, whole.splitlines(keepends=True)))
     return cut_front(hidden, size)
@@ -34,7 +34,7 @@ def cut_front(output: bytes, limit: int) -> bytes:
     """The last ``limit`` bytes of an output, or a few less: no character is cut in two."""
     if len(output) <= limit:
         return output
-    # A character has at most three bytes behind its first; more of them are no text anyway.
+    # A character has at most three bytes after its first; more of them are not text anyway.
     start = len(output) - limit
     inside = 0
     while inside < min(limit, 3) and output[start + inside] & 0xC0 == 0x80:

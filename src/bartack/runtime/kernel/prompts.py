@@ -153,7 +153,7 @@ class PromptDesk(Desk, StepHandler):
         self.turn.record((retried, NO_VALUE))
 
     def attempt_failed(self, token: int, failed: TalkFails) -> None:
-        """An agent is called again: the journal and people are told why."""
+        """An agent is called again: record why, and show it to people."""
         job = self._jobs.get(token)
         if job is None or not self.is_open(job.worker, job.step):
             return

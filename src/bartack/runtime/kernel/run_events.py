@@ -1,7 +1,7 @@
-"""Tells telemetry of the run itself: its workers and their processes, its steps, its failure, and waits that take long.
+"""Emits telemetry of the run itself: its workers and their processes, its steps, its failure, and waits that take long.
 
-What is in the journal is told when it is durable, by way of ``mail_events.py``; what happens to processes is in no journal,
-and is told at once. Whoever listens to nothing of this pays for a look into a dictionary.
+Events of entries are emitted when the entry is durable, by way of ``mail_events.py``; what happens to processes is not in the
+journal, and its events are emitted at once. An entry without a handler costs one lookup in a dictionary.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from bartack.telemetry import (
 STRATEGY: Final = "one_for_one"
 
 SLOW_US: Final = 60_000_000
-"""A wait is told to be slow after so long; one that may take for ever again and again."""
-LOOK_US: Final = 1_000_000
+"""After this time a wait is reported as slow; one without a limit again and again."""
+CHECK_US: Final = 1_000_000
 
 _NORMAL: Final = "exit:0"
 
@@ -51,10 +51,10 @@ class RunEventEmitter:
     """Makes events of what happens to workers, steps and processes.
 
     Args:
-        telemetry: Whom to tell.
+        telemetry: Where events are emitted.
         state: The state of the run.
-        clock: Tells how long something took.
-        add: Has an event told when what was heard is durable.
+        clock: Measures how long something took.
+        add: Emits an event when its entry is durable.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class RunEventEmitter:
         """When each process was started, by path and incarnation; then since when it is ready."""
         self._seen: set[str] = set()
         self._slow: dict[tuple[str, int], int] = {}
-        """When a step was told to be slow."""
-        self._look_at = 0
+        """When a step was reported as slow."""
+        self._check_at = 0
         self.makers: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.HubStarted: self._hub_started,
             e.HubStopped: self._hub_stopped,
@@ -97,7 +97,7 @@ class RunEventEmitter:
         self._seen.clear()
         self._add(RunStart(run=self._state.run_id, hub=data.hub))
         for worker in self._state.workers.values():
-            # One that failed is set back in the same line, and goes on.
+            # One that failed is set back in the same line, and continues.
             if not worker.ended or (worker.status == "failed" and not worker.error_is_final):
                 self._begin(worker.path, worker.parent, at)
 
@@ -225,13 +225,13 @@ class RunEventEmitter:
     # Traces.
 
     def trace_of_worker(self, worker: WorkerState) -> str:
-        """Where in its trace a worker is; empty if nobody makes spans."""
+        """Where in its trace a worker is; empty if the run is not traced."""
         if not self._telemetry.traces:
             return ""
         return self._telemetry.traceparent(self._worker_start(worker.path, worker.parent))
 
     def trace_of_step(self, worker: WorkerState, step: OpenStep) -> str:
-        """Where in its trace an open step is; empty if nobody makes spans."""
+        """Where in its trace an open step is; empty if the run is not traced."""
         if not self._telemetry.traces:
             return ""
         return self._telemetry.traceparent(
@@ -248,13 +248,13 @@ class RunEventEmitter:
 
     def _computes(self, data: e.WaitSlow, at: int, value: Value) -> None:
         where = f"{data.stack[-1].file}:{data.stack[-1].line}" if data.stack else data.path
-        self._tell_slow(data.path, "compute", where, round(data.seconds * 1e9), 0, "slow", self._add)
+        self._emit_slow(data.path, "compute", where, round(data.seconds * 1e9), 0, "slow", self._add)
 
-    def look(self, now_us: int) -> None:
-        """Time has passed: tell of waits that take long."""
-        if now_us < self._look_at or not self._telemetry.wanted(WaitSlow):
+    def check(self, now_us: int) -> None:
+        """Time has passed: report waits that take long."""
+        if now_us < self._check_at or not self._telemetry.wanted(WaitSlow):
             return
-        self._look_at = now_us + LOOK_US
+        self._check_at = now_us + CHECK_US
         slow = {
             (step.p, step.n): (worker, step)
             for worker in self._state.workers.values()
@@ -270,17 +270,17 @@ class RunEventEmitter:
             waited_ns = (now_us - step.at) * 1000
             source = "forever" if step.timeout_s is None else "limit"
             where = f"{step.p}:{step.n}"
-            self._tell_slow(worker.path, step.step, where, waited_ns, limit_ns, source, self._telemetry.emit)
+            self._emit_slow(worker.path, step.step, where, waited_ns, limit_ns, source, self._telemetry.emit)
 
     def _reference(self, step: OpenStep) -> int:
-        """Since when a wait has been nothing to speak of: its begin, or the last time it was spoken of."""
+        """The moment from which a wait is measured: its beginning, or when it was reported last."""
         return self._slow.get((step.p, step.n), step.at)
 
     def _is_open(self, p: str, n: int) -> bool:
         worker = self._state.worker_of(p)
         return worker is not None and (p, n) in worker.open
 
-    def _tell_slow(
+    def _emit_slow(
         self,
         worker: str,
         kind: str,
@@ -288,9 +288,9 @@ class RunEventEmitter:
         waited_ns: int,
         limit_ns: int,
         source: str,
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
     ) -> None:
-        tell(
+        emit(
             WaitSlow(
                 waited_ns=waited_ns,
                 limit_ns=limit_ns,
@@ -381,8 +381,8 @@ class RunEventEmitter:
                 )
             )
 
-    def left_behind(self, path: str, leftovers: Sequence[str], survivors: Sequence[str]) -> None:
-        """A process ended and left others behind, which were ended, or could not be."""
+    def orphans_found(self, path: str, leftovers: Sequence[str], survivors: Sequence[str]) -> None:
+        """A process ended and left orphans, which were terminated, or could not be."""
         for event, found in ((ProcessOrphanKilled, leftovers), (ProcessSurvivor, survivors)):
             if found and self._telemetry.wanted(event):
                 self._telemetry.emit(

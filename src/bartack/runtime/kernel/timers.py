@@ -1,6 +1,6 @@
-"""When waits end: timers by the clock on the wall, deadlines by the time the hub was alive and nobody replayed.
+"""When waits end: timers by the clock on the wall, deadlines by the time in which a hub was alive and no worker replayed.
 
-A deadline that was open when a hub died goes on with what was left of it. The clock of deadlines stands still while a worker
+A deadline that was open when a hub died continues with what was left of it. The clock of deadlines stands still while a worker
 replays, but never for longer than a minute at a time.
 """
 
@@ -19,13 +19,13 @@ PAUSE_LIMIT_NS: Final = 60 * 1_000_000_000
 
 CROWD: Final = 1024
 
-_BEHIND_NS: Final = 1_000_000
+_LATER_NS: Final = 1_000_000
 
 Callback = Callable[[], None]
 
 
 class Timer:
-    """A call that is due at some time, unless it is called off."""
+    """A call that is due at some time, unless it is cancelled."""
 
     __slots__ = ("_callback", "_wanted", "due")
 
@@ -43,7 +43,7 @@ class Timer:
         """Whether it is still to be called."""
         return self._callback is not None and (self._wanted is None or self._wanted())
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         """Call it, once."""
         callback, self._callback = self._callback, None
         if callback is not None:
@@ -51,7 +51,7 @@ class Timer:
 
 
 class Timers:
-    """The alarms of a hub. ``tick`` rings those that are due."""
+    """The timers of a hub. ``tick`` fires those that are due."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -70,17 +70,17 @@ class Timers:
         return now - self._paused_ns
 
     def at(self, due_us: int, callback: Callback) -> Timer:
-        """Ring at a moment on the wall: microseconds since 1970."""
+        """Fire at a moment on the wall: microseconds since 1970."""
         return self._add(self._wall, Timer(due_us, callback), due_us)
 
     def at_or_after(self, due_us: int, seconds: float, callback: Callback) -> Timer:
-        """Ring at a moment on the wall, or when this many seconds have counted if the clock on the wall was set back."""
+        """Fire at a moment on the wall, or when this many seconds have counted if the clock on the wall was set back."""
         timer = self.at(due_us, callback)
         # A moment later than the other, which is the exact one as long as the clock was not set.
-        return self._add(self._alive, timer, self._alive_due(seconds) + _BEHIND_NS)
+        return self._add(self._alive, timer, self._alive_due(seconds) + _LATER_NS)
 
     def after(self, seconds: float, callback: Callback, wanted: Callable[[], bool] | None = None) -> Timer:
-        """Ring when so many seconds have counted, if it is still ``wanted`` then: nobody has to call it off."""
+        """Fire when this many seconds have counted, if it is still ``wanted`` then: it need not be cancelled."""
         due = self._alive_due(seconds)
         return self._add(self._alive, Timer(due, callback, wanted), due)
 
@@ -92,18 +92,18 @@ class Timers:
         if self._pause_began is None:
             self._pause_began = self._clock.monotonic_ns()
 
-    def go_on(self) -> None:
-        """Deadlines go on."""
+    def resume(self) -> None:
+        """Deadlines continue."""
         if self._pause_began is not None:
             self._paused_ns += self._pausing(self._clock.monotonic_ns())
             self._pause_began = None
 
     def tick(self) -> None:
-        """Ring what is due."""
+        """Fire what is due."""
         if self._wall:
-            self._ring(self._wall, self._clock.now_us())
+            self._fire(self._wall, self._clock.now_us())
         if self._alive:
-            self._ring(self._alive, self.alive_ns())
+            self._fire(self._alive, self.alive_ns())
 
     def next_in_s(self) -> float | None:
         """Seconds until something may be due; ``None`` if nothing is."""
@@ -123,22 +123,22 @@ class Timers:
 
     def _add(self, heap: list[tuple[int, int, Timer]], timer: Timer, due: int) -> Timer:
         if len(heap) > self._crowd:
-            # Most waits end long before their deadline: their alarms are called off and would pile up.
+            # Most waits end long before their deadline: their timers are cancelled and would pile up.
             heap[:] = [item for item in heap if item[2].pending]
             heapq.heapify(heap)
             self._crowd = max(CROWD, 2 * len(heap))
         heapq.heappush(heap, (due, next(self._numbers), timer))
         return timer
 
-    def _ring(self, heap: list[tuple[int, int, Timer]], now: int) -> None:
+    def _fire(self, heap: list[tuple[int, int, Timer]], now: int) -> None:
         while heap and heap[0][0] <= now:
             timer = heapq.heappop(heap)[2]
             if timer.pending:
-                timer.ring()
+                timer.fire()
 
 
 def _first(heap: list[tuple[int, int, Timer]]) -> int | None:
-    """When the first alarm is due; those before it that nobody wants any more are thrown away."""
+    """When the first timer is due; those before it that are no longer wanted are discarded."""
     while heap:
         due, _, timer = heap[0]
         if timer.pending:

@@ -1,8 +1,8 @@
-"""The tool desk of the hub: agents call tools of a prompt, the worker that waits in it runs them, one at a time, in order.
+"""Tools: agents call the tools of a prompt, and the worker that waits for the prompt runs them, one at a time, in order.
 
-Every call that was run stays in the record of its prompt. An agent that is asked again, because the hub died or the prompt was set
-back, is told what is recorded as long as it makes the same calls in the same order; from the first difference on calls are run
-anew. The worker has run all of them in any case, and does so again whenever it replays.
+Every call that was run stays in the record of its prompt. An agent that is called again, because the hub died or the prompt was set
+back, gets the recorded outcomes as long as it makes the same calls in the same order; from the first difference on calls are run
+again. The worker has run all of them in any case, and does so again whenever it replays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ToolCall(NamedTuple):
         request: Comes back with the answer.
         tool: The name of the tool.
         arguments: An object, encoded.
-        id: What the agent calls this call, if it does: the same id is the same call.
+        id: The agent's own id of this call, if it has one: the same id is the same call.
     """
 
     request: int
@@ -39,11 +39,11 @@ class ToolCall(NamedTuple):
 
 
 class TalkBegins(NamedTuple):
-    """The agent of a prompt is asked once more, and begins from the beginning."""
+    """The agent of a prompt is called once more, and begins from the beginning."""
 
 
 class TalkWaits(NamedTuple):
-    """The agent of a prompt may not be asked again before a moment on the wall, and why."""
+    """The agent of a prompt must not be called again before a moment on the wall, and why."""
 
     until: int
     agent: str
@@ -52,7 +52,7 @@ class TalkWaits(NamedTuple):
 
 
 class TalkFails(NamedTuple):
-    """An attempt of the agent of a prompt came to nothing; it is asked again."""
+    """An attempt of the agent of a prompt failed; it is called again."""
 
     agent: str
     attempt: int
@@ -80,24 +80,24 @@ class Talk:
 
     @property
     def record(self) -> ToolRecord:
-        """What was run for this prompt."""
+        """The calls that were run for this prompt."""
         worker = self.worker
         return worker.tools.get(self.step.key) or ToolRecord()
 
 
 class ToolDesk(Desk):
-    """Hands the calls of agents to workers, and their outcomes back."""
+    """Passes the calls of agents on to workers, and their outcomes back."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         self._talks: dict[int, Talk] = {}
 
     def open(self, token: int, worker: WorkerState, step: OpenStep, tools: list[s.ToolSpec]) -> None:
-        """An agent is about to be asked, and may call these tools."""
+        """An agent is about to be called, and may call these tools."""
         self._talks[token] = Talk(token, worker, step, frozenset(tool.name for tool in tools))
 
     def begin_again(self, token: int) -> None:
-        """The agent is asked once more: it is told what is recorded, from the first call on."""
+        """The agent is called once more: it gets the recorded outcomes, from the first call on."""
         talk = self._talks.get(token)
         if talk is not None:
             talk.made = 0
@@ -105,7 +105,7 @@ class ToolDesk(Desk):
             talk.current = None
 
     def take_time_s(self, token: int) -> float:
-        """How long tools of a prompt ran since somebody asked last: time that its agent was not to blame for."""
+        """How long tools of a prompt have run since this was asked last: time that its agent was not to blame for."""
         talk = self._talks.get(token)
         if talk is None:
             return 0.0
@@ -114,7 +114,7 @@ class ToolDesk(Desk):
         return taken / 1e9
 
     def close(self, token: int) -> None:
-        """A prompt is over: what its agent still waits for will not be told."""
+        """A prompt has ended: its agent gets no more answers."""
         self._talks.pop(token, None)
 
     def called(self, token: int, call: ToolCall) -> None:
@@ -127,10 +127,10 @@ class ToolDesk(Desk):
             self.turn.before_commit(AnswerCall(token, call.request, NO_VALUE, problem))
         else:
             talk.waiting.append(call)
-            self._go_on(talk)
+            self._take_calls(talk)
 
     def returned(self, peer: Peer, worker: WorkerState, frame: f.Returned) -> None:
-        """A tool has ended in its worker. Behind a failure that is no outcome: the tool goes on where it was, if the run does."""
+        """A tool has ended in its worker. After a failure that is not an outcome: the tool continues when the run is resumed."""
         place = parse_call(frame.p)
         if place is None or self.state.failure is not None or worker.ended:
             return
@@ -148,7 +148,7 @@ class ToolDesk(Desk):
         ]:
             self._count(talk)
             self._answer_current(talk, run)
-            self._go_on(talk)
+            self._take_calls(talk)
 
     # Inside.
 
@@ -159,7 +159,7 @@ class ToolDesk(Desk):
             talk.ran_ns += now - talk.since_ns
         talk.since_ns = None if talk.record.running is None else now
 
-    def _go_on(self, talk: Talk) -> None:
+    def _take_calls(self, talk: Talk) -> None:
         """Take the next calls, as far as they need not wait for one that runs."""
         while talk.waiting and talk.current is None:
             call = talk.waiting[0]
@@ -197,7 +197,7 @@ class ToolDesk(Desk):
         talk.current = (call, number)
         self._count(talk)
         peer = turn.by_worker.get(talk.worker.path)
-        if peer is not None:  # else the call is part of the history that its next process is told
+        if peer is not None:  # otherwise the call is part of the history that its next process gets
             path = CallPlace(talk.step.p, talk.step.n, number).path
             turn.send(peer, f.Called(p=path, tool=call.tool, v=asked.raw, ref=asked.ref))
 

@@ -75,11 +75,11 @@ class Peer:
         self.incarnation = incarnation
         self.name = name
         self.rights: frozenset[str] | None = None
-        """What a process inside a run may ask for; ``None``: everything."""
+        """Requests that a process inside a run may make; ``None``: all."""
         self.noted = False
-        """Whether the journal says that it joined."""
+        """Whether it is recorded that it joined."""
         self.inside = ""
-        """Why it has only these rights: the run that it belongs to, and how that is known."""
+        """Why it has only these rights: the run that it belongs to, and how the hub knows."""
         self.awaited: dict[tuple[str, int], int] = {}
         """Steps it waits for, with the number of its request."""
         self.known: set[tuple[str, int]] = set()
@@ -88,13 +88,13 @@ class Peer:
         """Steps whose bodies it was to begin when that is durable, and that no process before it has begun."""
         self.replaying = worker is not None
         self.knows_failure = False
-        """Whether it was told that the session failed."""
+        """Whether it was notified that the session failed."""
         self.held: dict[str, str] = {}
         """Messages a foreign process holds: id and mailbox."""
 
 
 class Turn:
-    """What one turn of the hub writes, says and starts."""
+    """What one turn of the hub records, sends and starts."""
 
     def __init__(
         self, state: State, journal: Journal, clock: Clock, emitter: EventEmitter | None = None
@@ -106,12 +106,12 @@ class Turn:
         self.by_worker: dict[str, Peer] = {}
         self._journal = journal
         self.exposed = False
-        """Whether a program has seen an outcome that is not durable yet."""
+        """Whether a program has used a value that is not durable yet."""
         self._actions: list[Action] = []
         self.at_once: list[Action] = []
-        """What can be done before anything is durable."""
+        """Actions that need not wait for the disk."""
         self._tokens = 0
-        self._heard: list[Recorded] | None = None
+        self._recorded: list[Recorded] | None = None
         self.emitter = emitter
         """Emits telemetry, if it is enabled."""
 
@@ -141,23 +141,23 @@ class Turn:
         """The processes outside the run that are connected."""
         return [peer for peer in self.peers.values() if peer.worker is None]
 
-    # Listening.
+    # Observing.
 
     def listen(self) -> None:
-        """Keep what is recorded from here on for somebody who listens."""
-        self._heard = []
+        """Keep what is recorded from here on, for ``take_recorded``."""
+        self._recorded = []
 
-    def take_heard(self) -> list[Recorded]:
-        """What was recorded since the last call; nothing if nobody listens."""
-        if not self._heard:
+    def take_recorded(self) -> list[Recorded]:
+        """What was recorded since the last call; nothing before ``listen``."""
+        if not self._recorded:
             return []
-        heard, self._heard = self._heard, []
-        return heard
+        recorded, self._recorded = self._recorded, []
+        return recorded
 
     # Writing.
 
     def record(self, *items: tuple[EntryData, Value], sync: bool = True) -> int:
-        """Write entries as one line and apply them; without ``sync`` they wait for the next commit that another entry needs."""
+        """Record entries as one line and apply them; without ``sync`` they wait for the next commit that another entry needs."""
         if self.emitter is not None and self.emitter.traces:
             items = tuple(self.emitter.stamp(items))
         # Entries are encoded here, and what a frame carries was checked when it came in.
@@ -172,8 +172,8 @@ class Turn:
                 self.emitter.note(data, now, value)
         for place, (data, value) in enumerate(items, seq):
             apply(self.state, data, place, now, value)
-        if self._heard is not None:
-            self._heard += [Recorded(place, now, *item) for place, item in enumerate(items, seq)]
+        if self._recorded is not None:
+            self._recorded += [Recorded(place, now, *item) for place, item in enumerate(items, seq)]
         if sync:
             self.must_sync = True
         return seq
@@ -186,12 +186,12 @@ class Turn:
         return worker.open[data.p, data.n]
 
     def finish(self, worker: WorkerState, data: StepFinished, value: Value) -> None:
-        """Write the outcome of a step and tell whoever waits for it."""
+        """Record the outcome of a step and report it to the worker."""
         self.record((data, value))
         self.report(worker, data, value)
 
     def fail(self, worker: WorkerState, data: StepFailed) -> None:
-        """Write that a step failed and tell whoever waits for it."""
+        """Record that a step failed and report it to the worker."""
         self.record((data, NO_VALUE))
         self.report(worker, data, NO_VALUE)
 
@@ -223,10 +223,10 @@ class Turn:
             worker, step_failed(step, error, worker.path, about=step.about, usd=usd, used=used, late=late)
         )
 
-    # Saying.
+    # Answering.
 
     def report(self, worker: WorkerState, data: StepFinished | StepFailed, value: Value) -> None:
-        """Tell a worker the outcome of its step. A process that is only on its way to it learns it as history."""
+        """Report the outcome of a step to its worker. A process that has not reached the step yet gets it as history."""
         peer = self.by_worker.get(worker.path)
         if peer is None:
             return
@@ -242,7 +242,7 @@ class Turn:
             self.send_encoded(peer, f.encode(f.Answer(i=number, v=value.raw, ref=value.ref)))
 
     def answer(self, worker: WorkerState, p: str, n: int, value: Value) -> None:
-        """Tell a worker the outcome of its step, if it waits for it."""
+        """Answer a worker's step, if its process waits for that."""
         peer = self.by_worker.get(worker.path)
         number = peer.awaited.pop((p, n), None) if peer else None
         if peer is not None and number:
@@ -258,7 +258,7 @@ class Turn:
         self.send_encoded(peer, f.encode(frame), urgent=urgent)
 
     def send_encoded(self, peer: Peer, data: bytes, *, urgent: bool = False) -> None:
-        """As ``send``, with a frame as it goes over the socket: many are told the same."""
+        """As ``send``, with a frame that is encoded already, since many peers get the same."""
         number, actions = peer.number, self._actions
         if actions:
             last = actions[-1]
@@ -273,31 +273,31 @@ class Turn:
         actions.append(SendFrames(number, data, urgent))
         self.must_sync = True
 
-    # Doing.
+    # Acting.
 
     def after_commit(self, action: Action) -> None:
-        """Do something when everything so far is durable, and see to it that it soon is."""
+        """Perform an action when everything so far is durable, and ask for a commit."""
         self._actions.append(action)
         self.must_sync = True
 
     def with_next_commit(self, action: Action) -> None:
-        """Do something when everything so far is durable, whenever that is."""
+        """Perform an action with the next commit, without asking for one."""
         self._actions.append(action)
 
     def before_commit(self, action: Action) -> None:
-        """Do something that need not wait for the disk, unless the program saw something that is not yet there."""
+        """Perform an action without waiting for the disk, unless the turn is exposed."""
         if self.exposed:
             self.after_commit(action)
         else:
             self.at_once.append(action)
 
     def take_at_once(self) -> list[Action]:
-        """What can be done before anything is durable; nothing is left of it."""
+        """Take the actions that need not wait for the disk."""
         actions, self.at_once = self.at_once, []
         return actions
 
     def committed(self) -> list[Action]:
-        """Everything so far is durable: what is to be done now."""
+        """Everything so far is durable: take the actions that waited for that."""
         actions, self._actions = self._actions, []
         self.must_sync = False
         self.exposed = False

@@ -173,7 +173,7 @@ def _step_set_aside(state: State, data: e.StepSetAside, seq: int, at: int, value
 
 
 def _set_back(worker: WorkerState) -> None:
-    """A worker goes on with a history that is shorter than it was."""
+    """A worker continues with a shorter history."""
     worker.rewinds += 1
     worker.crashes_in_a_row = 0
     worker.status = "waiting"
@@ -201,10 +201,10 @@ def _undo(state: State, worker: WorkerState, to: int) -> None:
     }
     for record in worker.tools.values():
         record.rewind(lambda place: place < to or place in kept)
-    for place, undo in reversed(worker.let_go):
+    for place, undo in reversed(worker.released):
         if place >= to and place not in kept:
             undo()
-    worker.let_go.clear()
+    worker.released.clear()
     worker.blame.rewind(kept, to)
 
 
@@ -449,19 +449,19 @@ def _monitor_made(state: State, data: e.MonitorMade, seq: int, at: int, value: V
     state.monitors.add(Monitor(data.ref, data.target, data.watcher, data.tag, at, data.stack, data.into))
 
 
-def _monitor_told(state: State, data: e.MonitorReported, seq: int, at: int, value: Value) -> None:
+def _monitor_reported(state: State, data: e.MonitorReported, seq: int, at: int, value: Value) -> None:
     monitor = state.monitors.remove(data.ref)
     if monitor is not None:
-        state.told[data.ref] = monitor
+        state.reported[data.ref] = monitor
         if not state.monitors.is_target(monitor.target):
             state.prompts_over.pop(monitor.target, None)
 
 
 def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: Value) -> None:
-    monitor = state.monitors.remove(data.ref) or state.told.pop(data.ref, None)
+    monitor = state.monitors.remove(data.ref) or state.reported.pop(data.ref, None)
     worker = state.worker_of(data.p)
     if monitor is not None and worker is not None:
-        _let_go(worker, seq, partial(state.monitors.add, monitor))
+        _note_release(worker, seq, partial(state.monitors.add, monitor))
 
 
 def _link_made(state: State, data: e.LinkMade, seq: int, at: int, value: Value) -> None:
@@ -469,11 +469,11 @@ def _link_made(state: State, data: e.LinkMade, seq: int, at: int, value: Value) 
 
 
 def _link_gone(state: State, data: e.LinkGone, seq: int, at: int, value: Value) -> None:
-    _let_go(state.workers[data.path], seq, partial(state.links.add, data.path, data.other))
+    _note_release(state.workers[data.path], seq, partial(state.links.add, data.path, data.other))
     state.links.remove(data.path, data.other)
 
 
-def _link_told(state: State, data: e.LinkReported, seq: int, at: int, value: Value) -> None:
+def _link_acted(state: State, data: e.LinkReported, seq: int, at: int, value: Value) -> None:
     state.links.remove(data.path, data.by)
     if not data.trapped:
         state.abort(state.workers[data.path], Abort(data.reason, data.by))
@@ -481,14 +481,14 @@ def _link_told(state: State, data: e.LinkReported, seq: int, at: int, value: Val
 
 def _worker_traps(state: State, data: e.WorkerTraps, seq: int, at: int, value: Value) -> None:
     worker = state.workers[data.path]
-    _let_go(worker, seq, partial(setattr, worker, "trapping", worker.trapping))
+    _note_release(worker, seq, partial(setattr, worker, "trapping", worker.trapping))
     worker.trapping = data.on
 
 
-def _let_go(worker: WorkerState, seq: int, undo: Callable[[], object]) -> None:
-    """Something was undone by the outcome right before it; if the worker is set back behind that, it is there again."""
+def _note_release(worker: WorkerState, seq: int, undo: Callable[[], object]) -> None:
+    """The outcome right before this entry released something; if the worker is set back to before that outcome, it has it again."""
     if worker.blame.steps:
-        worker.let_go.append((seq - 1, undo))
+        worker.released.append((seq - 1, undo))
 
 
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
@@ -543,11 +543,11 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.LetterAdded: _letter_added,
     e.LetterMoved: _letter_moved,
     e.MonitorMade: _monitor_made,
-    e.MonitorReported: _monitor_told,
+    e.MonitorReported: _monitor_reported,
     e.MonitorGone: _monitor_gone,
     e.LinkMade: _link_made,
     e.LinkGone: _link_gone,
-    e.LinkReported: _link_told,
+    e.LinkReported: _link_acted,
     e.WorkerTraps: _worker_traps,
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _for_people,

@@ -1,8 +1,8 @@
 """Which steps of a worker failed without having been handled, and what a rewind to one of them undoes.
 
-A failure is handled when its own line of execution goes on with something that matters: a message, a prompt, a question, other
-workers, a body. Tidying up does not count. Another branch that merely went on beside it has not handled it either: what that
-branch did stands, up to where it was cancelled because of the failure.
+A failure is handled when its own branch continues with something that matters: a message, a prompt, a question, other workers, a
+body. Clean-up does not count. Another branch that merely continued beside it has not handled it either: what that branch did
+stands, up to where it was cancelled because of the failure.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from bartack.runtime.protocol.paths import is_inside, number_inside
 from bartack.runtime.protocol.steps import CLEANUP
 
 TIDYING: Final = CLEANUP | {"nack", "tool", "demonitor", "unlink", "trap"}
-"""Steps that may lie behind a failure without being a handling of it. A call of a tool is none of the program's doing."""
+"""Steps that may follow a failure without handling it. A call of a tool is the agent's doing, not the program's."""
 
 MANY: Final = 10_000
-"""A failure with more than this behind it counts as handled."""
+"""A failure that is followed by more outcomes than this counts as handled."""
 
 LATEST: Final = 1 << 62
 
@@ -31,11 +31,11 @@ class FailedStep(NamedTuple):
     step: str
     fp: str
     unknown: bool = False
-    """Nobody knows whether it happened."""
+    """It is unknown whether it happened."""
 
 
 class Since(NamedTuple):
-    """An outcome behind a failure."""
+    """An outcome after a failure."""
 
     seq: int
     p: str
@@ -68,7 +68,7 @@ class FailedSteps:
         self._note(Since(seq, p, n, cancelled=False))
 
     def standing(self, origin: Key, to: int) -> tuple[set[int], set[Key]]:
-        """What is behind a failure when its worker is set back to it: the places that stand, and the steps that do not."""
+        """What follows a failure when its worker is set back to it: the places that stand, and the steps that do not."""
         kept: set[int] = set()
         undone: set[Key] = set()
         for item in self._since:
@@ -125,9 +125,9 @@ class FailedSteps:
 
 
 def follows(p: str, step: Key) -> bool:
-    """Whether a branch goes on where a step was: it is the same branch, one around it, or one that was started behind it.
+    """Whether a branch continues where a step was: it is the same branch, one around it, or one that was started after it.
 
-    A branch around it may have gone on beside it, in a task group; that cannot be told apart.
+    A branch around it may have continued beside it, in a task group; that cannot be distinguished.
     """
     path, number = step
     if p == path or is_inside(path, p):

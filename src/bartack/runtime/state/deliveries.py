@@ -1,4 +1,4 @@
-"""Supervised sends, broadcasts and dead letters, as the journal tells them: a part of the state of a run.
+"""Supervised sends, broadcasts and dead letters, as the journal has them: a part of the state of a run.
 
 Like the rest of the state (``run_state.py``) it decides nothing; ``kernel/mail/supervised.py`` and
 ``kernel/mail/dead_letters.py`` decide, by writing entries.
@@ -103,7 +103,7 @@ class Deliveries:
         )
 
     def cast_settled(self, data: e.CastSettled) -> None:
-        """A broadcast has its result; copies that are under way go on by themselves."""
+        """A broadcast has its result; copies that are under way continue by themselves."""
         self.casts.pop(data.id, None)
 
     # Messages.
@@ -216,7 +216,7 @@ class Deliveries:
 
     def _wait(self, letter: DeadLetter, reason: str, at: int, retry_at: int, attempts: int) -> None:
         letter.state = "waiting"
-        # Whoever gave a message back for good in an older version told only what he raised.
+        # An older version recorded only the error of a receiver that gave a message back for good.
         letter.reason = msgspec.convert(reason if reason in _REASONS else "nack", type=Reason)
         letter.attempts = attempts
         letter.last_attempt_at = at

@@ -48,7 +48,7 @@ class RunCreated(EntryData, frozen=True, gc=False):
     argv: list[str] = []
     """The arguments that were given on the command line."""
     place: str = ""
-    """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
+    """Where the run's directory is, seen from the workspace: it shows where both were moved to."""
     project: str = ""
     """What people call the project."""
     inside: str = ""
@@ -68,7 +68,7 @@ class RunCreated(EntryData, frozen=True, gc=False):
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
-    """The run goes on with another version of its program; its history fits it."""
+    """The run continues with another version of its program, which matches its history."""
 
     kind = "program.pinned"
 
@@ -82,7 +82,7 @@ class ProgramPinned(EntryData, frozen=True, gc=False):
 
 
 class RunMoved(EntryData, frozen=True, gc=False):
-    """The run goes on in another workspace: the old one was moved, or another one was given."""
+    """The run continues in another workspace: the old one was moved, or another one was given."""
 
     kind = "run.moved"
 
@@ -96,7 +96,7 @@ class HubStarted(EntryData, frozen=True, gc=False):
 
     hub: int
     dead_us: int = 0
-    """How long nobody ran it, by the clock on the wall: less than nothing if that was set back meanwhile."""
+    """How long no hub was alive, by the clock on the wall: negative if that was set back meanwhile."""
     adopted: int = 0
     """How many outcomes it keeps that an earlier version marked as clean-up, though their steps began before the failure."""
 
@@ -151,7 +151,7 @@ class WorkerEnded(EntryData, frozen=True, gc=False):
     origin: tuple[str, int] | None = None
     """The step whose outcome the uncaught error was."""
     final: bool = False
-    """The failure is history: it was collected, or is no failure of the session."""
+    """The failure is history: it was collected, or is not one of the session."""
     cut: bool = False
     """It did not end by itself: the step that waited for it was given up."""
 
@@ -168,7 +168,7 @@ class WorkerCrashed(EntryData, frozen=True, gc=False):
     n: int = 0
     """The body it died in, if any."""
     arrived: bool = False
-    """It had replayed its history and asked for something behind it."""
+    """It had replayed its history and asked for something after it."""
     pid: int = 0
     last_step: str = ""
     """The step it was in, or the last one that has an outcome: path, number and kind."""
@@ -186,7 +186,7 @@ class WorkerCrashed(EntryData, frozen=True, gc=False):
 
 
 class WorkersDropped(EntryData, frozen=True, gc=False):
-    """A step that makes workers is done anew with others: those that it made before, and all below them, are no part of the run."""
+    """A step that makes workers is done anew with others: those that it made before, and all below, are removed from the run."""
 
     kind = "workers.dropped"
 
@@ -195,7 +195,7 @@ class WorkersDropped(EntryData, frozen=True, gc=False):
 
 
 class WorkerRewound(EntryData, frozen=True, gc=False):
-    """A failed worker goes on at its failing step: what it did from entry ``to`` on is no longer its history."""
+    """A failed worker continues at its failing step: what it did from entry ``to`` on is no longer its history."""
 
     kind = "worker.rewound"
 
@@ -207,7 +207,7 @@ class StepSetAside(EntryData, frozen=True, gc=False):
     """A person has set the outcome of a step aside, with all that followed from it: the step is executed again.
 
     Of the history of its worker from entry ``to`` on, only the entries ``kept`` stand. The workers that were started by what does
-    not stand are no part of the run any more.
+    not stand are removed from the run.
     """
 
     kind = "step.set_aside"
@@ -347,7 +347,7 @@ class ToolCalled(EntryData, frozen=True, gc=False):
     call: int
     """Its number among all calls that were ever run for the prompt, from 1."""
     place: int
-    """Its place among the calls that the agent made, from 1. Calls at this place or behind it, made of an earlier attempt, are
+    """Its place among the calls that the agent made, from 1. Calls at this place or after it, made of an earlier attempt, are
     superseded: the agent did something else this time."""
     tool: str
     id: str = ""
@@ -365,7 +365,7 @@ class ToolFinished(EntryData, frozen=True, gc=False):
 
 
 class ToolFailed(EntryData, frozen=True, gc=False):
-    """A tool raised; the agent is told so."""
+    """A tool raised; the agent gets the error."""
 
     kind = "tool.failed"
 
@@ -605,7 +605,7 @@ class MonitorReported(EntryData, frozen=True, gc=False):
 
 
 class MonitorGone(EntryData, frozen=True, gc=False):
-    """A worker let go of a monitor, by the step that is in the same line."""
+    """A worker released a monitor, by the step that is in the same line."""
 
     kind = "monitor.gone"
 
@@ -641,7 +641,7 @@ class LinkReported(EntryData, frozen=True, gc=False):
     kind = "link.told"
 
     path: str
-    """The worker that is told."""
+    """The worker that is notified or aborted."""
     by: str
     """The worker that has ended."""
     reason: str
@@ -670,7 +670,7 @@ class FailureRecorded(EntryData, frozen=True, gc=False):
 
 
 class WaitSlow(EntryData, frozen=True, gc=False):
-    """A worker computes for long without coming to a step."""
+    """A worker has run for long without reaching a step."""
 
     kind = "wait.slow"
 

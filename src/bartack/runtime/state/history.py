@@ -22,7 +22,7 @@ CHUNK: Final = 512 * 1024
 def iter_greeting(
     state: State, journal: Journal, worker: WorkerState, known: int, config: msgspec.Raw, run_dir: str
 ) -> Iterator[bytes]:
-    """Everything a worker's process hears first: its welcome, its history, and that it is live from there on.
+    """The first frames for a worker's process: its welcome, its history, and that it is live from there on.
 
     Args:
         state: The run.
@@ -66,7 +66,7 @@ def iter_greeting(
 
 
 def outcome_of(entry: Entry) -> f.Past | None:
-    """The outcome of a step that an entry tells, if it tells one."""
+    """The outcome of a step that an entry is, if it is one."""
     past: f.Past | None = None
     match e.decode_entry(entry.kind, entry.raw):
         case e.StepFinished() as data:

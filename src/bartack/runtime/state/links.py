@@ -49,7 +49,7 @@ class LinkRegistry:
                 self._others.pop(here, None)
 
     def forget(self, path: str) -> None:
-        """A worker is linked with nobody any more."""
+        """A worker has no links any more."""
         for other in self.of(path):
             self.remove(path, other)
 

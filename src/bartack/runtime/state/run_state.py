@@ -32,7 +32,7 @@ LEAKS_KEPT: Final = 1000
 
 
 _NUMBER: Final = re.compile(r"(?:do:)?([0-9]+)")
-"""The number of the step in a path that goes on behind that of a worker."""
+"""The number of the step in a path that extends that of a worker."""
 
 
 _ENDED: Final = (*ABORTS, ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
@@ -58,11 +58,11 @@ class State:
         self.monitors = MonitorRegistry()
         self.links = LinkRegistry()
         self.leaks: deque[Leak] = deque(maxlen=LEAKS_KEPT)
-        """Monitors that workers have left behind, the latest of them."""
+        """Monitors that workers have not released, the latest of them."""
         self.prompts_over: dict[str, str] = {}
-        """Prompts that are over and whose watchers have not been told: how, by step."""
-        self.told: dict[str, Monitor] = {}
-        """Monitors that have reported and that their watchers have not let go of."""
+        """How prompts ended whose watchers have not been notified, by step."""
+        self.reported: dict[str, Monitor] = {}
+        """Monitors that have reported and that their watchers have not released."""
         self.failure: e.FailureRecorded | None = None
         self.failed_at = 0
         self.suppressed = 0
@@ -88,7 +88,7 @@ class State:
 
     @property
     def status(self) -> RunStatus:
-        """What the run is doing, as far as the journal can tell."""
+        """The status of the run, as far as the journal shows."""
         if self.ended is not None:
             return _ENDS.get(self.ended.status, "cancelled")
         if self.stopped:
@@ -144,8 +144,8 @@ class State:
         found = worker.open.get((p, int(n))) if worker is not None else None
         return found if found is not None and found.step == "think" else None
 
-    def has_nobody(self, name: str) -> bool:
-        """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
+    def has_no_receiver(self, name: str) -> bool:
+        """Whether a mailbox belongs to one worker, which has ended or never was: its inbox, or a name that it had registered."""
         if name.startswith("@"):
             worker = self.workers.get(name[1:])
             return worker is None or worker.ended
@@ -154,10 +154,10 @@ class State:
 
     def is_watching(self, watcher: str) -> bool:
         """Whether a worker is inside a block that watches another one, which may have ended by now."""
-        told = any(monitor.watcher == watcher and monitor.stack for monitor in self.told.values())
-        return told or bool(self.left_behind(watcher))
+        reported = any(monitor.watcher == watcher and monitor.stack for monitor in self.reported.values())
+        return reported or bool(self.monitors_left(watcher))
 
-    def left_behind(self, watcher: str) -> list[str]:
+    def monitors_left(self, watcher: str) -> list[str]:
         """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
         return [monitor.ref for monitor in self.monitors.of_watcher(watcher) if monitor.stack]
 
@@ -230,7 +230,7 @@ class State:
             self.questions_asked += 1
 
     def revive_children(self, steps: Iterable[tuple[str, int]]) -> None:
-        """A worker was set back: the workers whose step it gave up because of its failure go on where they were."""
+        """A worker was set back: the workers whose step it gave up because of its failure continue where they were."""
         for path in [path for step in steps for path in self.children.get(step, ())]:
             worker = self.workers[path]
             if worker.suspended is not None:
@@ -252,7 +252,7 @@ class State:
         self.revive_children([*worker.open, *spawned])
 
     def drop_children(self, made: list[str]) -> None:
-        """Workers, and all below them, are no part of the run any more."""
+        """Remove workers, and all below them, from the run."""
         marks = below(made)
         dropped = {path for path in self.workers if path in made or path.startswith(marks)}
         for path in [path for path in self.workers if path in dropped]:
@@ -290,15 +290,15 @@ class State:
     def stop_watching(self, watcher: str, at: int = 0, *, leaving: bool = False) -> list[Monitor]:
         """A worker has ended: its monitors go with it. Those of blocks that it did not leave, if it should have, are leaks."""
         if leaving:
-            left = [self.monitors.leaked(ref, "scope_left", at) for ref in self.left_behind(watcher)]
+            left = [self.monitors.leaked(ref, "scope_left", at) for ref in self.monitors_left(watcher)]
             self.leaks += [leak for leak in left if leak is not None]
-        self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
+        self.reported = {ref: monitor for ref, monitor in self.reported.items() if monitor.watcher != watcher}
         return self.monitors.watcher_gone(watcher)
 
     def abort(self, worker: WorkerState, abort: Abort) -> None:
         """A worker is interrupted from outside: in its open steps, or else in its next one.
 
-        One that a link has aborted already is left to tidy up, and learns of the end of another one behind that.
+        One that a link has aborted already may clean up first, and is aborted by the end of another one after that.
         """
         tidies = bool(abort.by) and worker.leaving
         waiting = [step for step in worker.waits() if not (tidies and step.step in CLEANUP)]
@@ -310,7 +310,7 @@ class State:
             worker.put_off(abort)
 
     def unlink_ended(self, worker: WorkerState) -> None:
-        """A worker ended abnormally: nobody is told of it who has ended, too, unless that one may go on."""
+        """A worker ended abnormally: remove its links to workers that have ended, too, unless they may continue."""
         for other in self.links.of(worker.path):
             found = self.workers.get(other)
             if found is None or (found.ended and found.suspended is None):
@@ -361,14 +361,14 @@ class State:
         worker.tools.pop(key, None)
         if worker.blame.steps:
             worker.blame.finish(p, n, step, seq)
-        if worker.let_go and not worker.blame.steps:
-            worker.let_go.clear()
+        if worker.released and not worker.blame.steps:
+            worker.released.clear()
 
 
 def _blame(worker: WorkerState, was: OpenStep | None, failed: e.StepFailed, seq: int) -> None:
     """A step failed, which may be what the worker is set back to."""
     facts = FailedStep(seq, failed.step, failed.fp, _is_unknown(was, failed))
-    # A deadline around it is a matter of its own branch: that the branch goes on handles no failure beside it.
+    # A deadline around it is a matter of its own branch: that the branch continues handles no failure beside it.
     own_deadline = str(failed.error.facts.get("reason", "")).startswith(DEADLINE)
     worker.blame.fail(failed.p, failed.n, facts, cancelled=_is_cancellation(failed) and not own_deadline)
     if failed.error.type.endswith(LINKED_EXIT):

@@ -45,8 +45,8 @@ MOVES: Final[Mapping[RunStatus, Mapping[Happening, frozenset[RunStatus]]]] = {
     "cancelled": {},
     "aborted": {},
 }
-"""A run that is running or waiting is started when whoever ran it was killed. Who cancels or fails a run that nobody runs need not
-start it."""
+"""A run that is running or waiting is started when its hub was killed. A run without a hub can be cancelled or failed without
+starting it."""
 
 _Data = TypeVar("_Data", bound=e.HubStarted | e.HubStopped | e.RunEnded)
 
@@ -77,7 +77,7 @@ def moving(state: State, data: _Data, *, leaver: str = "") -> _Data:
         leaver: A worker that ends in the same line: its questions are no longer open.
 
     Raises:
-        EntryError: It may not: the program is wrong, and writes nothing.
+        EntryError: The move is not allowed: the caller is wrong, and nothing is written.
     """
     status: RunStatus = state.status
     if status == "waiting" and all(path == leaver for path, _, _ in state.questions.values()):

@@ -1,4 +1,4 @@
-"""Workers, their steps and their tools, as the journal tells of them: what the state of a run is made of."""
+"""Workers, their steps and their tools, as the journal has them: what the state of a run is made of."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OpenStep(msgspec.Struct, gc=False):
     about: str
     at: int
     dead_us: int
-    """Time that nobody ran the run, before this step began."""
+    """Time in which no hub was alive, before this step began."""
     seq: int
     """Place of the entry that began it."""
     attempt: int = 1
@@ -147,7 +147,7 @@ class ToolRecord:
 
 
 class WorkerState:
-    """One worker of the run, as far as the journal tells."""
+    """One worker of the run, as far as the journal shows."""
 
     trapping = False
     """Whether ends of linked workers are messages to it."""
@@ -160,7 +160,7 @@ class WorkerState:
     last_message = ""
     """The last message that it received."""
     cancelled = False
-    """Whether it was told to stop: that it ends with a cancellation is then no failure."""
+    """Whether it was cancelled: if it ends with a cancellation, it has not failed."""
     last_crash = ""
     """Why its process died last."""
     set_aside: frozenset[tuple[str, int]] = frozenset()
@@ -199,7 +199,7 @@ class WorkerState:
         self.origin: tuple[str, int] | None = None
         self.origin_seq = 0
         self.in_doubt = False
-        """Whether it failed because nobody knows whether a step of it happened: a person has to decide."""
+        """Whether it failed because it is unknown whether a step of it happened: a person has to decide."""
         self.origin_facts: tuple[str, str] = ("", "")
         """Kind and fingerprint of the step that an uncaught error came from."""
         self.exits: set[tuple[str, int]] = set()
@@ -212,8 +212,8 @@ class WorkerState:
         """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
         until it is known that the failure was caught."""
 
-        self.let_go: list[tuple[int, Callable[[], object]]] = []
-        """What it let go of behind a failure that it may be set back to: place of that outcome, and what undoes it."""
+        self.released: list[tuple[int, Callable[[], object]]] = []
+        """What it released after a failure that it may be set back to: place of that outcome, and what undoes it."""
         self.watching: list[Monitor] = []
         """Its monitors when it was cut off, if it was."""
         self.aborts: list[Abort] = []
@@ -227,7 +227,7 @@ class WorkerState:
         self.history = array("Q")
         self.blame = FailedSteps()
         self.made = []
-        for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.let_go):
+        for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.released):
             of_old_steps.clear()
         self.crashes_in_a_row = 0
         self.last_step = (self.path, n, "restart")
@@ -300,7 +300,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 def is_unknown(error: ErrorData) -> bool:
-    """Whether an error says that nobody knows whether a step happened."""
+    """Whether an error means that it is unknown whether a step happened."""
     return error.type.endswith(":OutcomeUnknownError")
 
 
@@ -313,7 +313,7 @@ class UnknownDecision:
 
 
 class Recorded(NamedTuple):
-    """An entry in its place, as somebody who listens hears of it."""
+    """An entry in its place, as observers get it."""
 
     seq: int
     at: int

@@ -104,14 +104,14 @@ def test_a_session_that_failed_needs_nobody(stage: Stage) -> None:
 
 
 def test_who_listens_hears_every_entry_in_its_place(stage: Stage) -> None:
-    assert stage.core.turn.take_heard() == []
+    assert stage.core.turn.take_recorded() == []
     stage.core.turn.listen()
     stage.begin().step(1, "ask", QUESTION)
 
-    heard = stage.core.turn.take_heard()
+    heard = stage.core.turn.take_recorded()
 
     kinds = ("run.created", "worker.spawned", "hub.started", "step.started")
     written = [(entry.seq, entry.at, entry.kind) for entry in stage.entries(*kinds)]
     assert [(recorded.seq, recorded.at, recorded.data.kind) for recorded in heard] == written
     assert isinstance(heard[-1].data, e.StepStarted)
-    assert stage.core.turn.take_heard() == []
+    assert stage.core.turn.take_recorded() == []

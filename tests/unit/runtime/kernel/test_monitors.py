@@ -342,7 +342,7 @@ def test_a_watcher_that_ends_takes_its_monitors_along_and_gets_nothing() -> None
         run.finish()
         assert run.result == ["mon-host/2.1:careless:1.0", "waited"]
         assert state_of(run).monitors.stats() == MonitorStats(1, 1, 1, 0)
-        assert state_of(run).told == {}
+        assert state_of(run).reported == {}
         assert [message.mailbox for message in run.messages] == ["go"]
     finally:
         run.close()
@@ -558,7 +558,7 @@ def test_a_worker_that_ends_with_a_monitor_has_left_it_behind_which_is_told_once
     assert (leak["tag"], leak["age_ns"], leak["reason"]) == ("lost", 5_000_000_000, "scope_left")
     assert str(leak["stack"]).endswith("a.py:7 in work")
     notes = [text for channel, text in stage.shown if channel == "note"]
-    assert notes == ["left its monitor of main behind, made at a.py:7 in work"]
+    assert notes == ["did not release its monitor of main, made at a.py:7 in work"]
     assert [leak.age_us for leak in stage.core.state.leaks] == [5_000_000]
     assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 1, 0)
 

@@ -202,7 +202,7 @@ def test_a_parent_program_is_told_like_a_child_and_fails_the_session_when_it_die
 def test_what_a_process_left_behind_is_told_and_shown() -> None:
     stage, told = listening("process.*")
     stage.begin()
-    stage.core.left_behind("main", ["sleep", "cat"], ["stone"])
+    stage.core.report_orphans("main", ["sleep", "cat"], ["stone"])
     stage.hub.finish_turn()
 
     run = stage.core.state.run_id

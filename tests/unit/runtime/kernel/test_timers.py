@@ -107,8 +107,8 @@ def test_a_pause_makes_deadlines_later_but_never_by_more_than_a_minute(
     works.pause()
     works.pause()
     clock.advance(paused_s)
-    works.go_on()
-    works.go_on()
+    works.resume()
+    works.resume()
 
     left = 5.0 + late_s - paused_s
     assert works.next_in_s() == pytest.approx(max(left, 0.0))
@@ -171,7 +171,7 @@ class ClockworkMachine(RuleBasedStateMachine):
 
     @rule()
     def go_on(self) -> None:
-        self.works.go_on()
+        self.works.resume()
         self.pausing = None
 
     @rule(seconds=st.integers(1, 90))

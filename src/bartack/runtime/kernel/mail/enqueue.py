@@ -47,7 +47,7 @@ What differs between those who send is a field of ``Outgoing`` or an argument:
 * a supervised send and a broadcast: ``supervised``, and ``track``, by which later moves of the message find the send. Messages that
   are pushed out for them go in the same line, since ``enqueue_all`` writes all copies of a broadcast in one line or none;
 * monitors and links: ``system``, with an id of their own. They are not subject to bounds, and check themselves whether the mailbox
-  is open, since a mailbox that is closed or full is no reason to lose the end of a worker;
+  is open, since a mailbox that is closed or full must not make it lose the end of a worker;
 * a dead letter: ``redeliver``, whose entry is a ``LetterMoved``, since the message is in the journal already.
 
 If a receiver waits for the message of a step ``send``, the same line hands it over, and the message is never queued. Other messages
@@ -342,7 +342,7 @@ class Enqueue(Desk):
         if message.supervised:
             if mailbox.closed:
                 return "closed"
-            return "no_receiver" if state.has_nobody(name) else None
+            return "no_receiver" if state.has_no_receiver(name) else None
         if state.is_closed(name):
             return "closed"
         is_unknown = name.startswith("@") and name[1:] not in state.workers
