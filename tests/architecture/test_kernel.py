@@ -46,6 +46,23 @@ CHANGES: Final = frozenset(
 )
 """Methods by which a collection is changed."""
 
+MAILBOX_CHANGES: Final = frozenset(
+    {
+        "close",
+        "declare",
+        "drop",
+        "give_back",
+        "hold",
+        "put",
+        "register",
+        "release",
+        "reserve",
+        "take",
+        "withdraw",
+    }
+)
+"""Methods by which a mailbox is changed."""
+
 KIND_CHECKS: Final = {
     "kernel/bodies.py": 2,  # a block with a deadline begins and ends by the same frames as a body
     "kernel/mail_events.py": 3,  # the entry of a message is also the outcome of a supervised send that was accepted at once
@@ -151,9 +168,9 @@ def changes_of_state(tree: ast.AST) -> list[str]:
         if is_state(chain(target.value if isinstance(target, ast.Subscript) else target))
     ]
     calls = [chain(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return found + [
-        ".".join(names) for names in calls if len(names) > 2 and names[-1] in CHANGES and is_state(names[:-1])
-    ]
+    changed = [names for names in calls if len(names) > 2 and names[-1] in CHANGES and is_state(names[:-1])]
+    changed += [names for names in calls if names[-2:-1] == ["mailbox"] and names[-1] in MAILBOX_CHANGES]
+    return found + [".".join(names) for names in changed]
 
 
 def kind_checks(tree: ast.AST) -> int:
@@ -207,6 +224,7 @@ def test_the_kernel_breaks_no_rule_of_its_wiring(rule: Callable[[ast.AST], list[
         (changes_of_state, "worker.open[key] = 1"),
         (changes_of_state, "del self.state.workers[path]"),
         (changes_of_state, "worker.open.pop(key)"),
+        (changes_of_state, "mailbox.put(message)"),
     ],
 )
 def test_a_rule_finds_what_it_is_for(rule: Callable[[ast.AST], list[str]], code: str) -> None:

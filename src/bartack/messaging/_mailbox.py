@@ -160,15 +160,26 @@ class Mailbox:
         """Set the bounds; the first declaration stands.
 
         Raises:
-            MailboxConfigError: It was declared differently before.
+            MailboxConfigError: See ``check_declaration``.
+        """
+        self.check_declaration(capacity, max_bytes, overflow)
+        self.capacity, self.max_bytes, self.overflow = capacity, max_bytes, overflow
+        self.declared = True
+
+    def check_declaration(self, capacity: int, max_bytes: int, overflow: Overflow) -> None:
+        """Raise unless a mailbox can be declared with these bounds.
+
+        Raises:
+            MailboxConfigError: They are invalid, or it was declared differently before.
         """
         check_bounds(self.name, capacity, max_bytes, overflow)
-        wanted = (capacity, max_bytes, overflow)
-        if self.declared and wanted != (self.capacity, self.max_bytes, self.overflow):
+        if self.declared and (capacity, max_bytes, overflow) != (
+            self.capacity,
+            self.max_bytes,
+            self.overflow,
+        ):
             now = f"capacity={self.capacity}, max_bytes={self.max_bytes}, overflow={self.overflow!r}"
             raise MailboxConfigError(self.name, f"it was declared before with {now}")
-        self.capacity, self.max_bytes, self.overflow = wanted
-        self.declared = True
 
     def put(self, message: Message) -> None:
         """A message was sent."""

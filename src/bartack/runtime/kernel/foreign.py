@@ -129,7 +129,8 @@ class ForeignDesk(Desk):
 
     def report_processes(self, number: int, request: int, processes: list[Process]) -> None:
         """The driver lists the processes of the hub, its workers with nothing but their paths: answer the request."""
-        peer = self.turn.peer(number)
+        peers = self.turn.peers
+        peer = peers.get(number)
         if peer is not None:
             self.turn.answer_request(peer, request, [self._described(process) for process in processes])
 

@@ -129,10 +129,6 @@ class Turn:
         if peer.worker is not None:
             self.by_worker.pop(peer.worker.path, None)
 
-    def peer(self, number: int) -> Peer | None:
-        """The process of a connection, if it is connected."""
-        return self.peers.get(number)
-
     def peer_of(self, path: str) -> Peer | None:
         """The process of a worker, if it is connected."""
         return self.by_worker.get(path)

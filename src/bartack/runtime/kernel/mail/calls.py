@@ -45,7 +45,7 @@ class CallStep(Desk, StepHandler):
         """Send a message and wait for the reply."""
         args = self.decode(step.a, s.CallMailboxArgs)
         check_name(args.mailbox)
-        limit, source = self._limit(args.timeout_s)
+        limit, source = self.limit("call", args.timeout_s)
         started = e.StepStarted(
             p=step.p, n=step.n, step="call", fp=step.fp, about=step.about, timeout_s=limit
         )
@@ -59,7 +59,7 @@ class CallStep(Desk, StepHandler):
         args = self.decode(step.a, s.CallMailboxArgs)
         if opened.sent is None and not self._send(worker, step, args.mailbox):
             self._wait_for_room(worker, step, args.mailbox)
-        self._watch(worker, opened, self._limit(args.timeout_s)[1])
+        self._watch(worker, opened, self.limit("call", args.timeout_s)[1])
 
     def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
         """Stop waiting for the reply. The line that says so takes the message back if no receiver has it."""
@@ -146,6 +146,3 @@ class CallStep(Desk, StepHandler):
             self.cancel(worker, opened, DeadlineExceededError("call", opened.timeout_s or 0.0, source))
 
         self.timers.after(left or 0.0, late, lambda: self.is_open(worker, opened))
-
-    def _limit(self, explicit: float | None) -> tuple[float, str]:
-        return self.timeouts.explain("call") if explicit is None else (explicit, "explicit")

@@ -95,7 +95,7 @@ class OutsideMail(Desk):
         check_name(message.mailbox)
         request = self._request(peer, number)
         message = message._replace(reply_to=f"{request} 0")
-        limit, source = self._limit("call", timeout_s)
+        limit, source = self.limit("call", timeout_s)
         late = DeadlineExceededError("call", limit, source)
         timer = self.timers.after(limit, lambda: self._give_up(request, late))
         # Before the message is sent: a receiver that waits for it may reply in the same turn.
@@ -121,7 +121,7 @@ class OutsideMail(Desk):
         if self._receive.is_finished(waiter.mailbox):
             waiter.give_up(MailboxClosedError(waiter.mailbox))
             return
-        limit, source = self._limit("receive", timeout_s)
+        limit, source = self.limit("receive", timeout_s)
         error = ReceiveTimeoutError("receive", max(limit, 0.0), source)
         if limit <= 0:
             waiter.give_up(error)
@@ -155,9 +155,6 @@ class OutsideMail(Desk):
 
     def _request(self, peer: Peer, number: int) -> str:
         return f"{peer.name}#{self.state.hub}.{peer.number}.{number}"
-
-    def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
-        return self.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
 
     def _wait_to_send(self, peer: Peer, request: str, message: Outgoing, report: OnOutcome) -> None:
         def enter() -> None:

@@ -28,7 +28,7 @@ class MailboxRegistry(Desk):
         args = self.decode(step.a, s.DeclareArgs)
         check_name(args.mailbox)
         mailbox = self.state.mailbox(args.mailbox)
-        mailbox.declare(args.capacity, args.max_bytes, args.overflow)
+        mailbox.check_declaration(args.capacity, args.max_bytes, args.overflow)
         changed = e.MailboxChanged(
             mailbox=args.mailbox, capacity=args.capacity, max_bytes=args.max_bytes, overflow=args.overflow
         )
