@@ -59,6 +59,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, assert_never
 
+import msgspec
+
 from bartack.errors import (
     BartackError,
     MailboxClosedError,
@@ -98,7 +100,7 @@ _ON_OVERFLOW: Final[Mapping[Overflow, Verdict]] = {
 }
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A message that is to be enqueued."""
 
     mailbox: str
@@ -106,7 +108,7 @@ class Outgoing(NamedTuple):
     value: Value
     size: int
     key: str = ""
-    metadata: dict[str, object] = {}  # noqa: RUF012 - never changed
+    metadata: dict[str, object] = {}
     not_before: int = 0
     topic: str = ""
     reply_to: str = ""
@@ -126,7 +128,7 @@ class Outgoing(NamedTuple):
         return self.step is not None and not (self.supervised or self.reply_to or self.not_before)
 
 
-class Enqueued(NamedTuple):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The message is in the journal: queued, handed over, or a dead letter because the mailbox drops new messages."""
 
     id: str
@@ -136,7 +138,7 @@ class Enqueued(NamedTuple):
     """Whether it was there before, by its key: then nothing was recorded."""
 
 
-class MustWait(NamedTuple):
+class MustWait(msgspec.Struct, frozen=True, gc=False):
     """The mailbox is full and blocks: the sender may wait for room."""
 
     mailbox: str
@@ -148,7 +150,7 @@ class MustWait(NamedTuple):
         return MailboxFullError(self.mailbox, self.queued)
 
 
-class Refused(NamedTuple):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """The mailbox does not take the message."""
 
     reason: RefusalReason
@@ -224,13 +226,16 @@ class Enqueue(Desk):
             after: Entries of the same line, after the message.
         """
         mailbox = self.state.mailbox(message.mailbox)
-        known = mailbox.id_for(message.key) if message.size <= MAX_MESSAGE else None
-        if known is not None:
-            return Enqueued(known, known=True)
-        verdict = self.check(message)
+        if message.key and message.size <= MAX_MESSAGE:
+            known = mailbox.id_for(message.key)
+            if known is not None:
+                return Enqueued(known, known=True)
+        verdict = self._check(mailbox, message)
         match verdict:
-            case "fits" | "push_out":
-                if verdict == "push_out" and not message.supervised:
+            case "fits":
+                return self._put(mailbox, message, accepted, before, after)
+            case "push_out":
+                if not message.supervised:
                     self._room.push_out(mailbox, message.size)
                 return self._put(mailbox, message, accepted, before, after)
             case "drop" if not (message.supervised or message.reply_to):
@@ -297,19 +302,7 @@ class Enqueue(Desk):
 
     def check(self, message: Outgoing) -> Verdict:
         """What the mailbox would do with a message now."""
-        mailbox = self.state.mailbox(message.mailbox)
-        if message.system:
-            return "fits"
-        if message.size > MAX_MESSAGE:
-            return "too_large"
-        closed = self._check_open(mailbox, message)
-        if closed is not None:
-            return closed
-        if message.not_before or self._room.has_room(mailbox, message.size, message.sender):
-            return "fits"
-        if mailbox.overflow == "block" and self._room.is_own(mailbox, message.sender):
-            return "full"
-        return _ON_OVERFLOW[mailbox.overflow]
+        return self._check(self.state.mailbox(message.mailbox), message)
 
     # Taking back.
 
@@ -334,6 +327,20 @@ class Enqueue(Desk):
         self._observers.room_made(self.state.mailbox(name))
 
     # Inside.
+
+    def _check(self, mailbox: Mailbox, message: Outgoing) -> Verdict:
+        if message.system:
+            return "fits"
+        if message.size > MAX_MESSAGE:
+            return "too_large"
+        closed = self._check_open(mailbox, message)
+        if closed is not None:
+            return closed
+        if message.not_before or self._room.has_room(mailbox, message.size, message.sender):
+            return "fits"
+        if mailbox.overflow == "block" and self._room.is_own(mailbox, message.sender):
+            return "full"
+        return _ON_OVERFLOW[mailbox.overflow]
 
     def _check_open(
         self, mailbox: Mailbox, message: Outgoing
@@ -372,17 +379,19 @@ class Enqueue(Desk):
     ) -> Enqueued:
         waiter = self._receive.first(mailbox) if message.is_plain else None
         if waiter is not None:
-            return self._hand_over(waiter, message, accepted)
-        items: list[tuple[e.EntryData, Value]] = []
-        gone = self._pushed_out(mailbox, message, items)
-        sent = self._entry(message, self.turn.next_message() + len(items))
-        seq = self.turn.record(*before, *items, (sent, message.value), *after) + len(before) + len(items)
+            return self._hand_over(mailbox, waiter, message, accepted)
+        drops: list[tuple[e.EntryData, Value]] = []
+        gone = self._pushed_out(mailbox, message, drops) if message.supervised else ()
+        sent = self._entry(message, self.turn.next_message() + len(drops))
+        seq = self.turn.record(*before, *drops, (sent, message.value), *after) + len(before) + len(drops)
         accepted(sent.id)
         self._report(gone)
         self._wake(mailbox)
         return Enqueued(sent.id, seq)
 
-    def _hand_over(self, waiter: Waiter, message: Outgoing, accepted: Callable[[str], None]) -> Enqueued:
+    def _hand_over(
+        self, mailbox: Mailbox, waiter: Waiter, message: Outgoing, accepted: Callable[[str], None]
+    ) -> Enqueued:
         """Give a message to the receiver that waits for it, in the line that sends it; the mailbox stays empty."""
         turn, value = self.turn, message.value
         sent = self._entry(message, turn.next_message())
@@ -394,7 +403,7 @@ class Enqueue(Desk):
         seq = turn.record((sent, value), handing)
         # The sender first: if it waits for a reply next, it asks for that before the reply comes, and both share a commit.
         accepted(sent.id)
-        self._receive.handed_over(waiter)
+        self._receive.handed_over(mailbox)
         waiter.given(handed, handing[1])
         return Enqueued(sent.id, seq)
 
@@ -411,7 +420,7 @@ class Enqueue(Desk):
         self, mailbox: Mailbox, message: Outgoing, items: list[tuple[e.EntryData, Value]]
     ) -> list[Message]:
         """Add the entries that make room for a supervised message; returns the messages that go."""
-        if not message.supervised or message.not_before or mailbox.overflow != "drop_oldest":
+        if message.not_before or mailbox.overflow != "drop_oldest":
             return []
         gone = mailbox.pushed_out(message.size)
         items += [
@@ -419,18 +428,20 @@ class Enqueue(Desk):
         ]
         return gone
 
-    def _report(self, gone: list[Message]) -> None:
+    def _report(self, gone: Sequence[Message]) -> None:
         for message in gone:
             self._observers.message_moved(message.id, message.track)
 
     def _wake(self, mailbox: Mailbox) -> None:
         """A message is in a mailbox: receivers that wait for one are served, and one that is scheduled gets its timer."""
-        self._schedule.arm(mailbox)
+        if mailbox.scheduled:
+            self._schedule.arm(mailbox)
         self._receive.serve(mailbox)
 
     def _entry(self, message: Outgoing, number: int) -> e.MessageSent:
         """The entry of a message; ``number``: no other message has it, since it is a place in the journal."""
         step = message.step
+        p, n, fp = (step.p, step.n, step.fp) if step is not None else ("", 0, "")
         return e.MessageSent(
             mailbox=message.mailbox,
             id=message.id or f"m-{number}",
@@ -440,9 +451,9 @@ class Enqueue(Desk):
             metadata=message.metadata,
             not_before=message.not_before,
             reply_to=message.reply_to,
-            p=step.p if step is not None else "",
-            n=step.n if step is not None else 0,
-            fp=step.fp if step is not None else "",
+            p=p,
+            n=n,
+            fp=fp,
             # A default is left out of the journal only if it is this very literal.
             step=step.step if step is not None and message.supervised else "send",
             topic=message.topic,

@@ -117,7 +117,7 @@ class SendDesk(Attempts, MailObserver, ABC):
             elif ask.report is not None:
                 ask.report(outcome)
 
-        message = self._message(name, ask, terms)._replace(step=ask.step)
+        message = self._message(name, ask, terms, step=ask.step)
         return isinstance(self._enqueue.enqueue(message, accepted), Enqueued)
 
     def _open(self, ask: SendRequest, name: str, terms: Terms) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.runtime.kernel.mail.test_mailroom import Outsider, declare, receive, send
 from tests.unit.runtime.kernel.mail.test_supervised import supervise
@@ -22,7 +23,7 @@ A = Value(raw("a"))
 
 def put(stage: Stage, mailbox: str, value: Value = A, **options: str | bool) -> Enqueuing:
     message = Outgoing(mailbox, "foreign:7@1", value, size_of(value))
-    return stage.core.mail.enqueue.enqueue(Outgoing(**{**message._asdict(), **options}))
+    return stage.core.mail.enqueue.enqueue(msgspec.structs.replace(message, **options))
 
 
 def full(overflow: str) -> Stage:
