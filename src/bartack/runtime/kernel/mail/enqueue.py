@@ -1,18 +1,18 @@
 """The one way into a mailbox: every message of a run is enqueued here, and only here is its ``MessageSent`` entry made.
 
-What a sender can rely on
--------------------------
+What senders and receivers can rely on
+--------------------------------------
 
 *When a sender gets its answer, the message is durable.* ``Enqueue`` records the message and only then calls ``accepted``, which
 answers the sender. The answer is a frame of the turn, and the hub sends the frames of a turn after it has committed the journal
-(``kernel/turn.py``). So a sender that has its answer will find the message in the journal, whichever process dies next. A sender
-that dies before it has its answer does not know. A worker learns it when it is restarted: the entry of the message is also the
-outcome of its step (``p``, ``n``, ``fp``), so either both are in the journal or neither is, and a step that has an outcome is not
-executed again. A process outside gives the message a key and sends it again.
+(``kernel/turn.py``). So a message whose sender has its answer is in the journal, whichever process dies next. A sender that dies
+before that does not know whether its message was sent. A worker learns it when it is restarted: the entry of the message is also
+the outcome of its step (``p``, ``n``, ``fp``), so the journal has both or neither, and a step that has an outcome is not executed
+again. A process outside gives its message a key, and sends it again.
 
-*A key is one message.* The first check of ``enqueue`` is whether the mailbox knows the key. If it does, the answer is the id of the
-first message, and nothing is recorded but the outcome of the step. Sends that waited for room check the key again when they enter,
-since another one may have entered before them.
+*A key is one message.* If the mailbox knows the key of a message, the answer is the id of the first message with that key, and no
+other message is recorded, even if the mailbox is closed or full by now. Sends that waited for room check the key again when they
+enter, since another one may have entered before them.
 
 *A message is delivered exactly once per acknowledgement.* A message leaves the queue by the entry that hands it over. If the
 receiver does not hold it, this entry is the outcome of its step too: a worker that dies after that gets the message from its
@@ -25,7 +25,7 @@ in the journal, and may happen again.
 The contract
 ------------
 
-``enqueue`` checks in this order, and the first check that fails decides:
+``enqueue`` checks in this order, and the first check that applies decides:
 
 1. size: over ``MAX_MESSAGE`` the message is ``Refused``;
 2. key: known already, the message is ``Enqueued`` without another entry;
@@ -46,8 +46,8 @@ What differs between those who send is a field of ``Outgoing`` or an argument:
 * a process outside: neither; its answer is sent when ``enqueue`` returns;
 * a supervised send and a broadcast: ``supervised``, and ``track``, by which later moves of the message find the send. Messages that
   are pushed out for them go in the same line, since ``enqueue_all`` writes all copies of a broadcast in one line or none;
-* monitors and links: ``system``, with an id of their own. They are not subject to bounds, and check themselves whether the mailbox
-  is open, since a mailbox that is closed or full is no reason to lose the end of a worker;
+* monitors and links: ``system``, with an id of their own. None of the checks applies to them, since a full mailbox is no reason to
+  lose the end of a worker. Monitors send nothing to a closed mailbox; the inbox that a link sends to is that of a live worker;
 * a dead letter: ``redeliver``, whose entry is a ``LetterMoved``, since the message is in the journal already.
 
 If a receiver waits for the message of a step ``send``, the same line hands it over, and the message is never queued. Other messages
