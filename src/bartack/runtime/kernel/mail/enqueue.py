@@ -281,7 +281,8 @@ class Enqueue(Desk):
             after: The rest of the line.
             accepted: Called when the line is recorded, before receivers are woken.
         """
-        self.turn.record(*batch.items, *after)
+        if batch.items or after:  # otherwise all of them were sent before, by their keys
+            self.turn.record(*batch.items, *after)
         accepted()
         self._report(batch.gone)
         for mailbox in batch.mailboxes:
@@ -350,10 +351,11 @@ class Enqueue(Desk):
             if mailbox.closed:
                 return "closed"
             return "no_receiver" if state.has_nobody(name) else None
+        if not name.startswith("@"):
+            return "closed" if mailbox.closed else None
         if state.is_closed(name):
             return "closed"
-        is_unknown = name.startswith("@") and name[1:] not in state.workers
-        return "no_worker" if is_unknown else None
+        return None if name[1:] in state.workers else "no_worker"
 
     def _refused(self, message: Outgoing, reason: RefusalReason) -> Refused:
         name = message.mailbox
@@ -377,16 +379,18 @@ class Enqueue(Desk):
         before: Items = (),
         after: Items = (),
     ) -> Enqueued:
-        waiter = self._receive.first(mailbox) if message.is_plain else None
-        if waiter is not None:
+        waiter = self._receive.first(mailbox)
+        if waiter is not None and message.is_plain and not len(mailbox):
             return self._hand_over(mailbox, waiter, message, accepted)
         drops: list[tuple[e.EntryData, Value]] = []
-        gone = self._pushed_out(mailbox, message, drops) if message.supervised else ()
+        gone = self._pushed_out(mailbox, message, drops) if message.supervised else None
         sent = self._entry(message, self.turn.next_message() + len(drops))
         seq = self.turn.record(*before, *drops, (sent, message.value), *after) + len(before) + len(drops)
         accepted(sent.id)
-        self._report(gone)
-        self._wake(mailbox)
+        if gone:
+            self._report(gone)
+        if waiter is not None or message.not_before:
+            self._wake(mailbox)
         return Enqueued(sent.id, seq)
 
     def _hand_over(
@@ -428,7 +432,7 @@ class Enqueue(Desk):
         ]
         return gone
 
-    def _report(self, gone: Sequence[Message]) -> None:
+    def _report(self, gone: list[Message]) -> None:
         for message in gone:
             self._observers.message_moved(message.id, message.track)
 

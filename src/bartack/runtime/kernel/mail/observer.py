@@ -1,7 +1,7 @@
 """What the parts of mail report to each other: that a message moved, and that a mailbox may have room.
 
-``mailroom.py`` registers the observers, in the order in which they are notified. They register here instead of being passed to
-each other because room for one message is made by moving another.
+``mailroom.py`` registers the observers, in the order in which they are notified. They are not passed to each other because room for
+one message is made by moving another: receivers make room for senders, and senders serve receivers.
 """
 
 from __future__ import annotations

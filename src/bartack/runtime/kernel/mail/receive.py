@@ -82,8 +82,8 @@ class Receive(Desk, MailObserver):
             self._hand_over(mailbox, message, self._waiters.take_first(mailbox.name))
 
     def first(self, mailbox: Mailbox) -> Waiter | None:
-        """The receiver that waits for the next message of an empty mailbox, if one does."""
-        return None if len(mailbox) else self._waiters.first(mailbox.name)
+        """The receiver that gets the next message of a mailbox, if one waits."""
+        return self._waiters.first(mailbox.name)
 
     def handed_over(self, mailbox: Mailbox) -> None:
         """The first receiver that waits was given a message that was never queued: it no longer waits."""
