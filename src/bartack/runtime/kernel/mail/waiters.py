@@ -47,7 +47,7 @@ class Waiter(ABC):
 
     @abstractmethod
     def give_up(self, error: BartackError) -> None:
-        """There is no message for it."""
+        """Answer the receiver with an error instead of a message."""
 
 
 class Receiver(Waiter):
