@@ -46,8 +46,8 @@ What differs between those who send is a field of ``Outgoing`` or an argument:
 * a process outside: neither; its answer is sent when ``enqueue`` returns;
 * a supervised send and a broadcast: ``supervised``, and ``track``, by which later moves of the message find the send. Messages that
   are pushed out for them go in the same line, since ``enqueue_all`` writes all copies of a broadcast in one line or none;
-* monitors and links: ``system``, with an id of their own. None of the checks applies to them, since a full mailbox is no reason to
-  lose the end of a worker. Monitors send nothing to a closed mailbox; the inbox that a link sends to is that of a live worker;
+* monitors and links: ``system``, with an id of their own. None of the checks applies to them, since a full mailbox must not make a
+  watcher miss the end of a worker. Monitors send nothing to a closed mailbox; a link sends to the inbox of a live worker;
 * a dead letter: ``redeliver``, whose entry is a ``LetterMoved``, since the message is in the journal already.
 
 If a receiver waits for the message of a step ``send``, the same line hands it over, and the message is never queued. Other messages
