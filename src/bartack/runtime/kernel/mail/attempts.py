@@ -100,7 +100,13 @@ class Attempts(Desk):
     # Messages.
 
     def _message(
-        self, name: str, ask: SendRequest, terms: Terms, value: Value | None = None, topic: str = ""
+        self,
+        name: str,
+        ask: SendRequest,
+        terms: Terms,
+        value: Value | None = None,
+        topic: str = "",
+        step: f.Step | None = None,
     ) -> Outgoing:
         """The message of a request to one mailbox."""
         return Outgoing(
@@ -112,6 +118,7 @@ class Attempts(Desk):
             terms.metadata,
             terms.not_before,
             topic,
+            step=step,
             supervised=True,
         )
 

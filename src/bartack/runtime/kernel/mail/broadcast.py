@@ -87,7 +87,7 @@ class DeliveryDesk(SendDesk):
     def broadcast_for(
         self, ask: SendRequest, copies: list[Copy], strategy: str, terms: Terms, topic: str = ""
     ) -> None:
-        """Start a broadcast; its result is reported as the request says."""
+        """Start a broadcast; its result goes to the step or the process outside of the request."""
         self._check(terms)
         copies = [Copy(copy.id, mailbox_of(copy.recipient), None, copy.meta) for copy in copies]
         check_distinct(copy.recipient for copy in copies)
@@ -123,7 +123,7 @@ class DeliveryDesk(SendDesk):
         return self._by_step(opened.p, opened.n) is not None
 
     def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
-        """Cancel a step. The line that says so takes back the messages that no receiver has.
+        """Cancel a step. The line of its failure also takes back the messages that no receiver has.
 
         A message that a receiver has cannot be taken back. That it was delivered is then the outcome, so that it is not sent again
         if the worker is rewound, and the cancellation interrupts the next step.
@@ -411,5 +411,5 @@ def _summary(result: BroadcastResult, topic: str) -> tuple[e.EntryData, Value]:
 
 
 def broadcast_error(result: BroadcastResult) -> BroadcastError:
-    """The error that says that a broadcast reached too few."""
+    """The error of a broadcast that reached too few recipients."""
     return BroadcastError(result.strategy, result.succeeded, len(result.results), result)

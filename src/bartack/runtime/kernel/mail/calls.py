@@ -62,7 +62,7 @@ class CallStep(Desk, StepHandler):
         self._watch(worker, opened, self.limit("call", args.timeout_s)[1])
 
     def cancel(self, worker: WorkerState, opened: OpenStep, error: BartackError) -> None:
-        """Stop waiting for the reply. The line that says so takes the message back if no receiver has it."""
+        """Stop waiting for the reply. The line of the failure also takes the message back, if no receiver has it."""
         self._room.forget_step(worker, (opened.p, opened.n))
         failure = step_failed(opened, error, worker.path, about=opened.about)
         moved = self._enqueue.withdrawal(*opened.sent, worker.path) if opened.sent is not None else None

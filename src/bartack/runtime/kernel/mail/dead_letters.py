@@ -1,7 +1,7 @@
 """The dead letters of a run: when they are tried again, when they expire, and what people do with them.
 
 Letters are tried again one at a time, beside everything else, and only while the run is active. The entries by which messages
-become dead letters are in ``dead_letter_entry.py``, what the journal says of letters is in ``state/deliveries.py``.
+become dead letters are in ``dead_letter_entry.py``, their state is in ``state/deliveries.py``.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """The one way into a mailbox: every message of a run is enqueued here, and only here is its ``MessageSent`` entry made.
 
-What a sender can rely on
--------------------------
+What senders and receivers can rely on
+--------------------------------------
 
 *When a sender gets its answer, the message is durable.* ``Enqueue`` records the message and only then calls ``accepted``, which
 answers the sender. The answer is a frame of the turn, and the hub sends the frames of a turn after it has committed the journal
-(``kernel/turn.py``). So a sender that has its answer will find the message in the journal, whichever process dies next. A sender
-that dies before it has its answer does not know. A worker learns it when it is restarted: the entry of the message is also the
-outcome of its step (``p``, ``n``, ``fp``), so either both are in the journal or neither is, and a step that has an outcome is not
-executed again. A process outside gives the message a key and sends it again.
+(``kernel/turn.py``). So a message whose sender has its answer is in the journal, whichever process dies next. A sender that dies
+before that does not know whether its message was sent. A worker learns it when it is restarted: the entry of the message is also
+the outcome of its step (``p``, ``n``, ``fp``), so the journal has both or neither, and a step that has an outcome is not executed
+again. A process outside gives its message a key, and sends it again.
 
-*A key is one message.* The first check of ``enqueue`` is whether the mailbox knows the key. If it does, the answer is the id of the
-first message, and nothing is recorded but the outcome of the step. Sends that waited for room check the key again when they enter,
-since another one may have entered before them.
+*A key is one message.* If the mailbox knows the key of a message, the answer is the id of the first message with that key, and no
+other message is recorded, even if the mailbox is closed or full by now. Sends that waited for room check the key again when they
+enter, since another one may have entered before them.
 
 *A message is delivered exactly once per acknowledgement.* A message leaves the queue by the entry that hands it over. If the
 receiver does not hold it, this entry is the outcome of its step too: a worker that dies after that gets the message from its
@@ -25,7 +25,7 @@ in the journal, and may happen again.
 The contract
 ------------
 
-``enqueue`` checks in this order, and the first check that fails decides:
+``enqueue`` checks in this order, and the first check that applies decides:
 
 1. size: over ``MAX_MESSAGE`` the message is ``Refused``;
 2. key: known already, the message is ``Enqueued`` without another entry;
@@ -46,8 +46,8 @@ What differs between those who send is a field of ``Outgoing`` or an argument:
 * a process outside: neither; its answer is sent when ``enqueue`` returns;
 * a supervised send and a broadcast: ``supervised``, and ``track``, by which later moves of the message find the send. Messages that
   are pushed out for them go in the same line, since ``enqueue_all`` writes all copies of a broadcast in one line or none;
-* monitors and links: ``system``, with an id of their own. They are not subject to bounds, and check themselves whether the mailbox
-  is open, since a mailbox that is closed or full must not make it lose the end of a worker;
+* monitors and links: ``system``, with an id of their own. None of the checks applies to them, since a full mailbox must not make a
+  watcher miss the end of a worker. Monitors send nothing to a closed mailbox; a link sends to the inbox of a live worker;
 * a dead letter: ``redeliver``, whose entry is a ``LetterMoved``, since the message is in the journal already.
 
 If a receiver waits for the message of a step ``send``, the same line hands it over, and the message is never queued. Other messages
@@ -58,6 +58,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, assert_never
+
+import msgspec
 
 from bartack.errors import (
     BartackError,
@@ -98,7 +100,7 @@ _ON_OVERFLOW: Final[Mapping[Overflow, Verdict]] = {
 }
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A message that is to be enqueued."""
 
     mailbox: str
@@ -106,7 +108,7 @@ class Outgoing(NamedTuple):
     value: Value
     size: int
     key: str = ""
-    metadata: dict[str, object] = {}  # noqa: RUF012 - never changed
+    metadata: dict[str, object] = {}
     not_before: int = 0
     topic: str = ""
     reply_to: str = ""
@@ -126,7 +128,7 @@ class Outgoing(NamedTuple):
         return self.step is not None and not (self.supervised or self.reply_to or self.not_before)
 
 
-class Enqueued(NamedTuple):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The message is in the journal: queued, handed over, or a dead letter because the mailbox drops new messages."""
 
     id: str
@@ -136,7 +138,7 @@ class Enqueued(NamedTuple):
     """Whether it was there before, by its key: then nothing was recorded."""
 
 
-class MustWait(NamedTuple):
+class MustWait(msgspec.Struct, frozen=True, gc=False):
     """The mailbox is full and blocks: the sender may wait for room."""
 
     mailbox: str
@@ -148,7 +150,7 @@ class MustWait(NamedTuple):
         return MailboxFullError(self.mailbox, self.queued)
 
 
-class Refused(NamedTuple):
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """The mailbox does not take the message."""
 
     reason: RefusalReason
@@ -224,13 +226,16 @@ class Enqueue(Desk):
             after: Entries of the same line, after the message.
         """
         mailbox = self.state.mailbox(message.mailbox)
-        known = mailbox.id_for(message.key) if message.size <= MAX_MESSAGE else None
-        if known is not None:
-            return Enqueued(known, known=True)
-        verdict = self.check(message)
+        if message.key and message.size <= MAX_MESSAGE:
+            known = mailbox.id_for(message.key)
+            if known is not None:
+                return Enqueued(known, known=True)
+        verdict = self._check(mailbox, message)
         match verdict:
-            case "fits" | "push_out":
-                if verdict == "push_out" and not message.supervised:
+            case "fits":
+                return self._put(mailbox, message, accepted, before, after)
+            case "push_out":
+                if not message.supervised:
                     self._room.push_out(mailbox, message.size)
                 return self._put(mailbox, message, accepted, before, after)
             case "drop" if not (message.supervised or message.reply_to):
@@ -276,7 +281,8 @@ class Enqueue(Desk):
             after: The rest of the line.
             accepted: Called when the line is recorded, before receivers are woken.
         """
-        self.turn.record(*batch.items, *after)
+        if batch.items or after:  # otherwise all of them were sent before, by their keys
+            self.turn.record(*batch.items, *after)
         accepted()
         self._report(batch.gone)
         for mailbox in batch.mailboxes:
@@ -297,19 +303,7 @@ class Enqueue(Desk):
 
     def check(self, message: Outgoing) -> Verdict:
         """What the mailbox would do with a message now."""
-        mailbox = self.state.mailbox(message.mailbox)
-        if message.system:
-            return "fits"
-        if message.size > MAX_MESSAGE:
-            return "too_large"
-        closed = self._check_open(mailbox, message)
-        if closed is not None:
-            return closed
-        if message.not_before or self._room.has_room(mailbox, message.size, message.sender):
-            return "fits"
-        if mailbox.overflow == "block" and self._room.is_own(mailbox, message.sender):
-            return "full"
-        return _ON_OVERFLOW[mailbox.overflow]
+        return self._check(self.state.mailbox(message.mailbox), message)
 
     # Taking back.
 
@@ -335,6 +329,20 @@ class Enqueue(Desk):
 
     # Inside.
 
+    def _check(self, mailbox: Mailbox, message: Outgoing) -> Verdict:
+        if message.system:
+            return "fits"
+        if message.size > MAX_MESSAGE:
+            return "too_large"
+        closed = self._check_open(mailbox, message)
+        if closed is not None:
+            return closed
+        if message.not_before or self._room.has_room(mailbox, message.size, message.sender):
+            return "fits"
+        if mailbox.overflow == "block" and self._room.is_own(mailbox, message.sender):
+            return "full"
+        return _ON_OVERFLOW[mailbox.overflow]
+
     def _check_open(
         self, mailbox: Mailbox, message: Outgoing
     ) -> Literal["closed", "no_receiver", "no_worker"] | None:
@@ -343,10 +351,11 @@ class Enqueue(Desk):
             if mailbox.closed:
                 return "closed"
             return "no_receiver" if state.has_no_receiver(name) else None
+        if not name.startswith("@"):
+            return "closed" if mailbox.closed else None
         if state.is_closed(name):
             return "closed"
-        is_unknown = name.startswith("@") and name[1:] not in state.workers
-        return "no_worker" if is_unknown else None
+        return None if name[1:] in state.workers else "no_worker"
 
     def _refused(self, message: Outgoing, reason: RefusalReason) -> Refused:
         name = message.mailbox
@@ -370,19 +379,23 @@ class Enqueue(Desk):
         before: Items = (),
         after: Items = (),
     ) -> Enqueued:
-        waiter = self._receive.first(mailbox) if message.is_plain else None
-        if waiter is not None:
-            return self._hand_over(waiter, message, accepted)
-        items: list[tuple[e.EntryData, Value]] = []
-        gone = self._pushed_out(mailbox, message, items)
-        sent = self._entry(message, self.turn.next_message() + len(items))
-        seq = self.turn.record(*before, *items, (sent, message.value), *after) + len(before) + len(items)
+        waiter = self._receive.first(mailbox)
+        if waiter is not None and message.is_plain and not len(mailbox):
+            return self._hand_over(mailbox, waiter, message, accepted)
+        drops: list[tuple[e.EntryData, Value]] = []
+        gone = self._pushed_out(mailbox, message, drops) if message.supervised else None
+        sent = self._entry(message, self.turn.next_message() + len(drops))
+        seq = self.turn.record(*before, *drops, (sent, message.value), *after) + len(before) + len(drops)
         accepted(sent.id)
-        self._report(gone)
-        self._wake(mailbox)
+        if gone:
+            self._report(gone)
+        if waiter is not None or message.not_before:
+            self._wake(mailbox)
         return Enqueued(sent.id, seq)
 
-    def _hand_over(self, waiter: Waiter, message: Outgoing, accepted: Callable[[str], None]) -> Enqueued:
+    def _hand_over(
+        self, mailbox: Mailbox, waiter: Waiter, message: Outgoing, accepted: Callable[[str], None]
+    ) -> Enqueued:
         """Give a message to the receiver that waits for it, in the line that sends it; the mailbox stays empty."""
         turn, value = self.turn, message.value
         sent = self._entry(message, turn.next_message())
@@ -394,7 +407,7 @@ class Enqueue(Desk):
         seq = turn.record((sent, value), handing)
         # The sender first: if it waits for a reply next, it asks for that before the reply comes, and both share a commit.
         accepted(sent.id)
-        self._receive.handed_over(waiter)
+        self._receive.handed_over(mailbox)
         waiter.given(handed, handing[1])
         return Enqueued(sent.id, seq)
 
@@ -411,7 +424,7 @@ class Enqueue(Desk):
         self, mailbox: Mailbox, message: Outgoing, items: list[tuple[e.EntryData, Value]]
     ) -> list[Message]:
         """Add the entries that make room for a supervised message; returns the messages that go."""
-        if not message.supervised or message.not_before or mailbox.overflow != "drop_oldest":
+        if message.not_before or mailbox.overflow != "drop_oldest":
             return []
         gone = mailbox.pushed_out(message.size)
         items += [
@@ -425,12 +438,14 @@ class Enqueue(Desk):
 
     def _wake(self, mailbox: Mailbox) -> None:
         """A message is in a mailbox: receivers that wait for one are served, and one that is scheduled gets its timer."""
-        self._schedule.arm(mailbox)
+        if mailbox.scheduled:
+            self._schedule.arm(mailbox)
         self._receive.serve(mailbox)
 
     def _entry(self, message: Outgoing, number: int) -> e.MessageSent:
         """The entry of a message; ``number``: no other message has it, since it is a place in the journal."""
         step = message.step
+        p, n, fp = (step.p, step.n, step.fp) if step is not None else ("", 0, "")
         return e.MessageSent(
             mailbox=message.mailbox,
             id=message.id or f"m-{number}",
@@ -440,9 +455,9 @@ class Enqueue(Desk):
             metadata=message.metadata,
             not_before=message.not_before,
             reply_to=message.reply_to,
-            p=step.p if step is not None else "",
-            n=step.n if step is not None else 0,
-            fp=step.fp if step is not None else "",
+            p=p,
+            n=n,
+            fp=fp,
             # A default is left out of the journal only if it is this very literal.
             step=step.step if step is not None and message.supervised else "send",
             topic=message.topic,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, assert_never
 
+import msgspec
+
 from bartack.errors import (
     BartackError,
     DeadlineExceededError,
@@ -94,7 +96,7 @@ class OutsideMail(Desk):
         """Enqueue a message and wait for its reply, until a deadline."""
         check_name(message.mailbox)
         request = self._request(peer, number)
-        message = message._replace(reply_to=f"{request} 0")
+        message = msgspec.structs.replace(message, reply_to=f"{request} 0")
         limit, source = self.limit("call", timeout_s)
         late = DeadlineExceededError("call", limit, source)
         timer = self.timers.after(limit, lambda: self._give_up(request, late))

@@ -105,10 +105,12 @@ class HeldMessages(Desk):
         message = mailbox.holding(message_id)
         if message is None:
             return
-        if ok or message.attempt < MAX_DELIVERIES:
-            moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else "returned")
-        else:
+        is_dead = not ok and message.attempt >= MAX_DELIVERIES
+        if is_dead:
             moved = self._dead_letters.of_message(name, message, "max_deliveries")
+        else:
+            moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else "returned")
         self.turn.record((moved, NO_VALUE))
-        self._observers.message_moved(message_id, message.track)
+        if is_dead or message.track:
+            self._observers.message_moved(message_id, message.track)
         self._receive.serve(mailbox)

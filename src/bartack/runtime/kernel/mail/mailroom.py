@@ -43,7 +43,10 @@ class MailDesks:
         self._receive_step = ReceiveStep(shared, self.receive)
         # Room goes to messages that are due, then to sends in the order of their waits, then to broadcasts. Receivers learn last
         # that no message will come, since all of these may still put one into a mailbox.
-        observers.register(self.letters, self._schedule, self.room, self.delivery, self.receive)
+        observers.register(
+            of_messages=(self.letters, self.delivery),
+            of_room=(self._schedule, self.room, self.delivery, self.receive),
+        )
 
     def desks(self) -> tuple[Desk, ...]:
         """The parts that have a life cycle, in the order in which they are notified.

@@ -1,7 +1,7 @@
 """What the parts of mail report to each other: that a message moved, and that a mailbox may have room.
 
-``mailroom.py`` registers the observers, in the order in which they are notified. They register here instead of being passed to
-each other because room for one message is made by moving another.
+``mailroom.py`` registers the observers, in the order in which they are notified. They are not passed to each other because room for
+one message is made by moving another: receivers make room for senders, and senders serve receivers.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ class MailObservers(MailObserver):
     """Notifies observers in the order in which they were registered."""
 
     def __init__(self) -> None:
-        self._observers: tuple[MailObserver, ...] = ()
+        self._of_messages: tuple[MailObserver, ...] = ()
+        self._of_room: tuple[MailObserver, ...] = ()
 
-    def register(self, *observers: MailObserver) -> None:
-        """Notify these from now on, after those that are registered already."""
-        self._observers += observers
+    def register(self, *, of_messages: tuple[MailObserver, ...], of_room: tuple[MailObserver, ...]) -> None:
+        """Set the observers: those that are notified of messages that moved, and those of room and waits."""
+        self._of_messages, self._of_room = of_messages, of_room
 
     def message_moved(self, message_id: str, track: str) -> None:
         """See ``MailObserver.message_moved``."""
-        for observer in self._observers:
+        for observer in self._of_messages:
             observer.message_moved(message_id, track)
 
     def room_made(self, mailbox: Mailbox) -> None:
         """See ``MailObserver.room_made``."""
-        for observer in self._observers:
+        for observer in self._of_room:
             observer.room_made(mailbox)
 
     def waits_changed(self, mailbox: Mailbox) -> None:
         """See ``MailObserver.waits_changed``."""
-        for observer in self._observers:
+        for observer in self._of_room:
             observer.waits_changed(mailbox)

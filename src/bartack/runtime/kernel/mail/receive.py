@@ -78,17 +78,16 @@ class Receive(Desk, MailObserver):
 
     def serve(self, mailbox: Mailbox) -> None:
         """Hand queued messages to the receivers that wait for them."""
-        while (waiter := self._waiters.first(mailbox.name)) and (message := mailbox.oldest()) is not None:
-            self._waiters.remove(waiter)
-            self._hand_over(mailbox, message, waiter)
+        while self._waiters.count(mailbox.name) and (message := mailbox.oldest()) is not None:
+            self._hand_over(mailbox, message, self._waiters.take_first(mailbox.name))
 
     def first(self, mailbox: Mailbox) -> Waiter | None:
-        """The receiver that waits for the next message of an empty mailbox, if one does."""
-        return None if len(mailbox) else self._waiters.first(mailbox.name)
+        """The receiver that gets the next message of a mailbox, if one waits."""
+        return self._waiters.first(mailbox.name)
 
-    def handed_over(self, waiter: Waiter) -> None:
-        """A message that was never queued is recorded as handed over to this receiver: it no longer waits."""
-        self._waiters.remove(waiter)
+    def handed_over(self, mailbox: Mailbox) -> None:
+        """The first receiver that waits was given a message that was never queued: it no longer waits."""
+        self._waiters.take_first(mailbox.name)
 
     def room_made(self, mailbox: Mailbox) -> None:
         """If no message will ever come, receivers that wait for one learn that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from bartack.errors import BartackError, MailboxClosedError, MailboxFullError
@@ -40,7 +41,7 @@ class SendStep(Desk, StepHandler):
             args.not_before or 0,
             step=step,
         )
-        outcome = self._enqueue.enqueue(message, lambda message_id: self._answer(worker, step, message_id))
+        outcome = self._enqueue.enqueue(message, self._answerer(worker, step))
         match outcome:
             case Enqueued(known=True):
                 self.finish_step(worker, step, outcome.id)
@@ -71,8 +72,10 @@ class SendStep(Desk, StepHandler):
         self.turn.answer(worker, step.p, step.n, value)
         self._enqueue.left(args.mailbox)
 
-    def _answer(self, worker: WorkerState, step: f.Step, message_id: str) -> None:
-        self.turn.answer(worker, step.p, step.n, self.turn.pack(message_id))
+    def _answerer(self, worker: WorkerState, step: f.Step) -> Callable[[str], None]:
+        """Answers the step with the id of its message, whose entry is its outcome."""
+        turn = self.turn
+        return lambda message_id: turn.answer(worker, step.p, step.n, turn.pack(message_id))
 
     def _wait(self, worker: WorkerState, step: f.Step, message: Outgoing) -> None:
         known = worker.open.get((step.p, step.n))
@@ -87,7 +90,7 @@ class SendStep(Desk, StepHandler):
             self.turn.fail_open(worker, opened, MailboxClosedError(name))
 
         def enter() -> None:
-            entered = self._enqueue.enter(message, lambda message_id: self._answer(worker, step, message_id))
+            entered = self._enqueue.enter(message, self._answerer(worker, step))
             if entered.known:
                 self.turn.end_open(worker, opened, self.turn.pack(entered.id))
 

@@ -98,7 +98,7 @@ class SendDesk(Attempts, MailObserver, ABC):
         self.send_for(ask, args.mailbox, args.terms)
 
     def send_for(self, ask: SendRequest, recipient: str, terms: Terms) -> None:
-        """Start a supervised send; its outcome is reported as the request says."""
+        """Start a supervised send; its outcome goes to the step or the process outside of the request."""
         name = mailbox_of(recipient)
         self._check(terms)
         known = self.state.mailbox(name).id_for(terms.key)
@@ -117,7 +117,7 @@ class SendDesk(Attempts, MailObserver, ABC):
             elif ask.report is not None:
                 ask.report(outcome)
 
-        message = self._message(name, ask, terms)._replace(step=ask.step)
+        message = self._message(name, ask, terms, step=ask.step)
         return isinstance(self._enqueue.enqueue(message, accepted), Enqueued)
 
     def _open(self, ask: SendRequest, name: str, terms: Terms) -> None:
@@ -175,7 +175,7 @@ class SendDesk(Attempts, MailObserver, ABC):
         return DeadLettered(message_id, letter.id, letter.reason, letter.attempts)
 
     def _progress(self, post: Post) -> None:
-        """A send came as far as the journal says: it may be over."""
+        """Settle a send whose message has reached the level that was asked for; otherwise watch its time."""
         ack, attempts = post.terms.ack, post.attempt
         if post.stage == "dead":
             letter = letter_id(self.state.run_id, post.message)
@@ -307,7 +307,7 @@ class SendDesk(Attempts, MailObserver, ABC):
         self._observers.message_moved(message_id, "")
 
     def _settle(self, post: Post, outcome: SendOutcome, moves: Items | None = None) -> None:
-        """A send is over: one line says what became of it, of its message, and of the step."""
+        """End a send: one line has its outcome, the move of its message, and the outcome of the step."""
         moves = moves or []
         self._stop_waiting(post.id)
         settled = (e.SendSettled(id=post.id, outcome=outcome), NO_VALUE)

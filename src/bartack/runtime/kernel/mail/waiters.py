@@ -47,7 +47,7 @@ class Waiter(ABC):
 
     @abstractmethod
     def give_up(self, error: BartackError) -> None:
-        """There is no message for it."""
+        """Answer the receiver with an error instead of a message."""
 
 
 class Receiver(Waiter):
@@ -170,12 +170,14 @@ class Waiters:
         if queue is None or waiter not in queue:
             return False
         queue.remove(waiter)
-        if waiter.timer is not None:
-            waiter.timer.cancel()
-        self._parties[waiter.party] -= 1
-        if not self._parties[waiter.party]:
-            del self._parties[waiter.party]
+        self._removed(waiter)
         return True
+
+    def take_first(self, name: str) -> Waiter:
+        """Stop the wait of the receiver that gets the next message of a mailbox."""
+        waiter = self._queues[name].popleft()
+        self._removed(waiter)
+        return waiter
 
     def remove_party(self, party: str | int, step: tuple[str, int] | None = None) -> None:
         """Stop all waits of a worker or a process outside, or only that of one step."""
@@ -183,3 +185,12 @@ class Waiters:
             for waiter in self.all():
                 if waiter.party == party and step in (None, waiter.step):
                     self.remove(waiter)
+
+    def _removed(self, waiter: Waiter) -> None:
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        left = self._parties[waiter.party] - 1
+        if left:
+            self._parties[waiter.party] = left
+        else:
+            del self._parties[waiter.party]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.runtime.kernel.mail.test_mailroom import Outsider, declare, receive, send
-from tests.unit.runtime.kernel.mail.test_supervised import supervise
-from tests.unit.runtime.stage import Stage, raw
+from tests.unit.runtime.kernel.mail.test_supervised import broadcast, supervise
+from tests.unit.runtime.stage import Stage, fields, raw
 
 import bartack.runtime.kernel
 from bartack.journal import BlobRef
@@ -22,7 +23,7 @@ A = Value(raw("a"))
 
 def put(stage: Stage, mailbox: str, value: Value = A, **options: str | bool) -> Enqueuing:
     message = Outgoing(mailbox, "foreign:7@1", value, size_of(value))
-    return stage.core.mail.enqueue.enqueue(Outgoing(**{**message._asdict(), **options}))
+    return stage.core.mail.enqueue.enqueue(msgspec.structs.replace(message, **options))
 
 
 def full(overflow: str) -> Stage:
@@ -183,4 +184,16 @@ def test_two_supervised_sends_that_wait_for_room_with_one_key_are_one_message() 
     assert [main.value(receive(main, n, "box")) for n in (5, 6)] == ["first", 3]
 
     assert main.value(first) == main.value(second)
+    assert values(stage) == []
+
+
+def test_two_broadcasts_that_wait_for_room_with_one_key_are_one_message() -> None:
+    stage = full("block")
+    main = stage.workers["main"]
+    first, second = (broadcast(main, n, ["box"], key="k") for n in (3, 4))
+
+    assert [main.value(receive(main, n, "box")) for n in (5, 6)] == ["first", "news"]
+
+    results = [fields(main.value(i))["results"] for i in (first, second)]
+    assert results[0] == results[1]
     assert values(stage) == []
