@@ -251,14 +251,14 @@ class WorkerProcess:
         """The session failed while bodies ran: their outcomes count. The hub ends this process if they take too long."""
         link, bodies = self._link, self._bodies
         assert bodies is not None
-        while bodies.elsewhere:
+        while bodies.in_threads:
             ready = [link.fileno()] if link.waiting() else []
             if not ready:
                 ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
                     [link.fileno(), bodies.fileno()], [], []
                 )
             if bodies.fileno() in ready:
-                bodies.take_news()
+                bodies.run_posted()
             if link.fileno() in ready and isinstance(link.next(), f.Leave):
                 raise HubGoneError("the hub sent leave")
 
@@ -276,17 +276,17 @@ class WorkerProcess:
             self._bodies.close()
 
     def _take(self, scheduler: Scheduler) -> None:
-        """Hand what arrives next to the scheduler: a frame, or news of a body."""
+        """Hand what arrives next to the scheduler: a frame, or the end of a body."""
         link, bodies = self._link, self._bodies
         assert bodies is not None
-        if bodies.elsewhere and not link.waiting():
+        if bodies.in_threads and not link.waiting():
             ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
                 [link.fileno(), bodies.fileno()], [], []
             )
             self._slow.begin_turn()
             if bodies.fileno() in ready:
                 with link.together():
-                    bodies.take_news()
+                    bodies.run_posted()
             if link.fileno() not in ready or scheduler.ended:
                 return
         frame = link.next()
