@@ -69,7 +69,7 @@ class Bodies:
         self._scheduler.resume(posted)
 
     def close(self) -> None:
-        """Let go of the threads; what they still do is abandoned."""
+        """Stop the threads; what they still do is abandoned."""
         self.abandon()
         if self._threads is not None:
             self._threads.stop()
