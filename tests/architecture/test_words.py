@@ -86,7 +86,7 @@ NOT_YET: Final = (
 )
 """Files and folders that are not held to ``WORDS`` yet. An entry without findings is removed."""
 
-TWICE_NOT_YET: Final = {"Failed", "Mailboxes", "Mailroom", "Output", "Question", "Worker"}
+TWICE_NOT_YET: Final = {"Failed", "Mailroom", "Question", "Worker"}
 """Public classes of ``runtime`` that still share their name with another one."""
 
 _PATTERN: Final = re.compile(
