@@ -114,7 +114,7 @@ class _NoLoop(LoopThread):
     def run(self, op: BodyOp[object], info: StepInfo, limit_s: float) -> None:
         raise AssertionError("the model executes bodies")
 
-    def cancel(self, op: BodyOp[object], stubborn: Act | None = None) -> None:
+    def cancel(self, op: BodyOp[object], on_timeout: Act | None = None) -> None:
         self.cancelled.add(op)
 
     def stop(self) -> None:
@@ -132,7 +132,7 @@ class PlayedBodies(Bodies):
 
     def _execute(self, op: BodyOp[object]) -> None:
         op.phase = "running"
-        self.elsewhere.add(op)
+        self.in_threads.add(op)
         self._process.execute(op, blocks=self._scheduler.alone and not op.options.is_async)
 
     def end(self, op: BodyOp[object], value: str | None, *, cut: bool) -> None:
@@ -229,7 +229,7 @@ class Process:
         scheduler, bodies = self._scheduler, self._bodies
         if scheduler is None or bodies is None or self._reported or not scheduler.ended:
             return
-        if scheduler.aborted and bodies.elsewhere:
+        if scheduler.aborted and bodies.in_threads:
             return
         self._reported = True
         scheduler.discard()

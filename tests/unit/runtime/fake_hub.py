@@ -133,16 +133,16 @@ class FakeHub:
         """Until every body that runs on another thread has ended."""
         assert self.bodies is not None
         self.settle()
-        while self.bodies.elsewhere:
-            self.await_news()
+        while self.bodies.in_threads:
+            self.await_posted()
             self.settle()
 
-    def await_news(self) -> None:
+    def await_posted(self) -> None:
         """Until there is news of a body."""
         assert self.bodies is not None
         ready, _, _ = select.select([self.bodies.fileno()], [], [], 60.0)
         assert ready, "there is no news of any body"
-        self.bodies.take_news()
+        self.bodies.run_posted()
 
     def close(self) -> None:
         if self.bodies is not None:

@@ -62,7 +62,7 @@ class ThinkOptions(TypedDict, total=False):
     once: bool
 
 
-class Output(TypedDict, total=False):
+class OutputFile(TypedDict, total=False):
     """A file that an agent is to leave."""
 
     path: Required[str]
@@ -97,7 +97,7 @@ class CommandOptions(TypedDict, total=False):
 
     agent: str
     role: Literal["", "builder", "reviewer", "spec_maintainer", "orchestration", "general"]
-    expected_outputs: Sequence[Output]
+    expected_outputs: Sequence[OutputFile]
     snapshot_id: str
     specs_hash: str
     pinning: Literal["strict", "require", "warn"]

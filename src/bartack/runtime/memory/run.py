@@ -110,13 +110,13 @@ class MemoryWorker:
     @property
     def busy(self) -> Bodies | None:
         """The bodies that are under way on other threads, if any are."""
-        return self._bodies if self._bodies is not None and self._bodies.elsewhere else None
+        return self._bodies if self._bodies is not None and self._bodies.in_threads else None
 
-    def take_news(self) -> None:
+    def run_posted(self) -> None:
         """Bodies have ended."""
         if self._bodies is not None:
             with origins_noted():
-                self._bodies.take_news()
+                self._bodies.run_posted()
             self._report()
 
     def kill(self) -> None:
@@ -127,8 +127,8 @@ class MemoryWorker:
         if self._bodies is not None:
             # Threads cannot be killed: they are waited for, and what they did counts for nothing.
             self._bodies.abandon()
-            while self._bodies.elsewhere and select.select([self._bodies], [], [], BODY_PATIENCE_S)[0]:
-                self._bodies.take_news()
+            while self._bodies.in_threads and select.select([self._bodies], [], [], BODY_PATIENCE_S)[0]:
+                self._bodies.run_posted()
             self._bodies.close()
 
     def _receive(self, frame: f.ToPeer) -> None:
@@ -274,7 +274,7 @@ class MemoryRun:
         """Do whatever can be done without time passing; ``False`` if that is nothing."""
         if self.hub.status:
             return False
-        return self.hub.turn() or self._take_replies() or self._take_news()
+        return self.hub.turn() or self._take_replies() or self._run_posted()
 
     def pass_time(self) -> bool:
         """Let time pass until something is due; ``False`` if all workers wait for ever."""
@@ -372,14 +372,14 @@ class MemoryRun:
             self.hub.post(methodcaller(_EVENTS.get(type(what), "prompt_ended"), token, what))
         return bool(ready)
 
-    def _take_news(self) -> bool:
+    def _run_posted(self) -> bool:
         """Wait for bodies that are under way on other threads."""
         busy = {process.busy: process for process in self._processes.values() if process.busy is not None}
         if not busy:
             return False
         ready, _, _ = select.select(list(busy), [], [], BODY_PATIENCE_S)
         for bodies in ready:
-            busy[bodies].take_news()
+            busy[bodies].run_posted()
         return bool(ready)
 
     def _can_wait(self) -> bool:

@@ -41,7 +41,7 @@ def broadcast(rt: Caller, names: object, value: object, options: object = None) 
     recipients = [_mailbox_name(name) for name in names]
     strategy, given = _cast_options(options, "broadcast()", "all_or_nothing")
     result = rt.perform(rt.ctx.broadcast(recipients, plain(value), strategy, **given))
-    return _told(result)
+    return _broadcast_result(result)
 
 
 def publish(rt: Caller, topic: object, value: object, options: object = None) -> object:
@@ -49,7 +49,7 @@ def publish(rt: Caller, topic: object, value: object, options: object = None) ->
     strategy, given = _cast_options(options, "publish()", "best_effort")
     name = string_of(topic, "the topic of publish()")
     result = rt.perform(rt.ctx.publish(name, plain(value), strategy, **given))
-    return _told(result)
+    return _broadcast_result(result)
 
 
 def _mailbox_name(name: object) -> str:
@@ -58,7 +58,7 @@ def _mailbox_name(name: object) -> str:
     )
 
 
-def _told(result: msgspec.Struct) -> object:
+def _broadcast_result(result: msgspec.Struct) -> object:
     reported = received(msgspec.to_builtins(result))
     assert is_object(reported)
     return {"ok": reported["ok"], "results": reported["results"]}

@@ -10,7 +10,7 @@ from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork._delegate import SpecMaker
 from bartack.runtime.patchwork._values import (
     Caught,
-    Mailboxes,
+    MailboxesValue,
     SessionValue,
     equal,
     integer,
@@ -147,7 +147,7 @@ def _member_of_session(value: SessionValue, name: str) -> object:
             raise TypeMismatchError("the session", f"a member {name!r}", "id, timestamp, dir and mailbox")
 
 
-def _member_of_mailboxes(value: Mailboxes, name: str) -> object:
+def _member_of_mailboxes(value: MailboxesValue, name: str) -> object:
     return value.find(name)
 
 
@@ -155,7 +155,7 @@ _READERS: Final[tuple[tuple[type, Callable[..., object]], ...]] = (
     (ShellResult, _member_of_result),
     (Caught, _member_of_error),
     (SessionValue, _member_of_session),
-    (Mailboxes, _member_of_mailboxes),
+    (MailboxesValue, _member_of_mailboxes),
 )
 
 
@@ -187,7 +187,7 @@ def call_method(value: object, name: str, arguments: tuple[object, ...], apply: 
         return _methodical(value).call_method(name, arguments)
     elif is_object(value):
         raise TypeMismatchError(what, "a function", f"the field {name!r} of an object")
-    elif isinstance(value, Mailboxes):
+    elif isinstance(value, MailboxesValue):
         raise TypeMismatchError(what, "a mailbox", "a method of all mailboxes")
     raise mismatch(what, f"something with a method {name}()", value)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from bartack.errors import IndexRangeError, LimitExceededError, NumberError, TypeMismatchError
 from bartack.runtime.patchwork._values import (
-    Mailboxes,
+    MailboxesValue,
     equal,
     integer,
     is_array,
@@ -203,7 +203,7 @@ def index(value: object, key: object, what: str) -> object:
         if not isinstance(key, str | ShellResult):
             raise mismatch(f"the key of {what}", "string", key)
         return value.get(text(key))
-    if isinstance(value, Mailboxes):
+    if isinstance(value, MailboxesValue):
         return value.find(key)
     if isinstance(value, str | ShellResult):
         characters = text(value)

@@ -84,7 +84,7 @@ class Runtime:
             ctx.session.id,
             values.iso_text(ctx.session.timestamp),
             str(ctx.session.dir),
-            values.Mailboxes(self.mailbox),
+            values.MailboxesValue(self.mailbox),
         )
         self.monitors: dict[str, str] = {}
         """The mailboxes that the monitors of this worker report to, by their refs."""

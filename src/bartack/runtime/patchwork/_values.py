@@ -51,7 +51,7 @@ class SessionValue:
 
     __slots__ = ("directory", "id", "mailbox", "timestamp")
 
-    def __init__(self, session_id: str, timestamp: str, directory: str, mailbox: Mailboxes) -> None:
+    def __init__(self, session_id: str, timestamp: str, directory: str, mailbox: MailboxesValue) -> None:
         self.id = session_id
         self.timestamp = timestamp
         self.directory = directory
@@ -62,7 +62,7 @@ class SessionValue:
         return {"id": self.id, "timestamp": self.timestamp, "dir": self.directory}
 
 
-class Mailboxes:
+class MailboxesValue:
     """``self.session.mailbox``: the mailboxes of the session, by name."""
 
     __slots__ = ("find",)
@@ -106,7 +106,7 @@ _KINDS: Final[dict[type, str]] = {
     ShellResult: "result",
     Caught: "error",
     SessionValue: "session",
-    Mailboxes: "mailbox",
+    MailboxesValue: "mailbox",
 }
 
 

@@ -407,7 +407,7 @@ class MonitorArgs(Args, frozen=True):
 
 
 class DemonitorArgs(Args, frozen=True):
-    """Let go of a monitor; with ``flush``, take back a message of it that was not received yet."""
+    """Remove a monitor; with ``flush``, take back a message of it that was not received yet."""
 
     ref: str
     into: str

@@ -46,30 +46,30 @@ class Bodies:
         self._step_timeout_s = step_timeout_s
         self._threads: BodyThreads | None = None
         self._loop: LoopThread | None = None
-        self.elsewhere: set[BodyOp[object]] = set()
-        """The bodies that are on other threads, of which there may be news."""
-        self._news: list[Callable[[], None]] = []
-        """What other threads want done in this one."""
+        self.in_threads: set[BodyOp[object]] = set()
+        """The bodies that run in other threads, or wait for one."""
+        self._posted: list[Callable[[], None]] = []
+        """Calls that other threads want made in this one."""
         self._mutex = threading.Lock()
         self._wake, self._alarm = socket.socketpair()
         self._wake.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable when there is news of a body."""
+        """Readable when other threads have posted calls."""
         return self._wake.fileno()
 
-    def take_news(self) -> None:
-        """Report the bodies that have ended to the scheduler."""
+    def run_posted(self) -> None:
+        """Make the calls that other threads have posted: they report how bodies ended."""
         try:
             self._wake.recv(4096)
         except BlockingIOError:
             return
         with self._mutex:
-            all_news, self._news = self._news, []
-        self._scheduler.resume(all_news)
+            posted, self._posted = self._posted, []
+        self._scheduler.resume(posted)
 
     def close(self) -> None:
-        """Let go of the threads; what they still do is abandoned."""
+        """Stop the threads; what they still do is abandoned."""
         self.abandon()
         if self._threads is not None:
             self._threads.stop()
@@ -118,7 +118,7 @@ class Bodies:
         """See ``StepExecutor.cancel``."""
         if isinstance(op, BodyOp) and op.phase == "running":
             if op.options.is_async and self._loop is not None:
-                self._loop.cancel(op, lambda: self._notify(lambda: self._give_up(op)))
+                self._loop.cancel(op, lambda: self._post(lambda: self._give_up(op)))
             else:
                 self._give_up(op)
         elif op.phase == "retrying":
@@ -126,7 +126,7 @@ class Bodies:
 
     def abandon(self) -> None:
         """See ``StepExecutor.abandon``."""
-        for op in self.elsewhere:
+        for op in self.in_threads:
             op.abandoned = True
             if op.phase == "given up":
                 op.phase = "running"  # the hub does not end the process for it: the failure ends every wait
@@ -134,7 +134,7 @@ class Bodies:
             if op.options.is_async and self._loop is not None:
                 self._loop.cancel(op)
         for op in self._threads.withdraw() if self._threads is not None else ():
-            self.elsewhere.discard(op)
+            self.in_threads.discard(op)
             self._requests.send(f.Cancel(p=op.p, n=op.n, unbegun=True))
 
     # Frames.
@@ -263,7 +263,7 @@ class Bodies:
         if options.is_async:
             if self._loop is None:
                 self._loop = LoopThread(self._ended_elsewhere)
-            self.elsewhere.add(op)
+            self.in_threads.add(op)
             self._loop.run(op, info, limit_s)
         elif scheduler.alone:
             # No other branch is there to be kept waiting: no need for a thread.
@@ -277,7 +277,7 @@ class Bodies:
         else:
             if self._threads is None:
                 self._threads = BodyThreads(self._ended_elsewhere)
-            self.elsewhere.add(op)
+            self.in_threads.add(op)
             self._threads.run(op, info)
 
     def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
@@ -306,18 +306,18 @@ class Bodies:
             self._report_error(op, error)
 
     def _ended_elsewhere(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
-        """For other threads: have the outcome reported in this one."""
-        self._notify(partial(self._back, op, value, error))
+        """Called in other threads: have the outcome reported in this one."""
+        self._post(partial(self._back, op, value, error))
 
     def _back(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
-        self.elsewhere.discard(op)
+        self.in_threads.discard(op)
         self._ended(op, value, error)
 
-    def _notify(self, news: Callable[[], None]) -> None:
-        # The first one wakes the worker's thread, which takes this byte before it takes the news of all.
+    def _post(self, call: Callable[[], None]) -> None:
+        # The first call wakes the worker's thread, which takes this byte before it takes all calls.
         with self._mutex:
-            first = not self._news
-            self._news.append(news)
+            first = not self._posted
+            self._posted.append(call)
         if first:
             self._alarm.send(b"\0")
 

@@ -142,9 +142,9 @@ class LoopThread:
         """Run an async body."""
         self._loop.call_soon_threadsafe(self._start, op, info, limit_s)
 
-    def cancel(self, op: BodyOp[object], stubborn: Callable[[], None] | None = None) -> None:
-        """Cancel an async body; ``stubborn`` is called if it does not stop soon."""
-        self._loop.call_soon_threadsafe(self._cancel, op, stubborn)
+    def cancel(self, op: BodyOp[object], on_timeout: Callable[[], None] | None = None) -> None:
+        """Cancel an async body; ``on_timeout`` is called if it does not stop soon."""
+        self._loop.call_soon_threadsafe(self._cancel, op, on_timeout)
 
     def stop(self) -> None:
         """End the loop; its thread ends with it."""
@@ -167,12 +167,12 @@ class LoopThread:
         watch = self._loop.create_task(self._watch(op, op.task, limit_s))
         watch.add_done_callback(partial(self._finish, op))
 
-    def _cancel(self, op: BodyOp[object], stubborn: Callable[[], None] | None) -> None:
+    def _cancel(self, op: BodyOp[object], on_timeout: Callable[[], None] | None) -> None:
         if op.task is None or op.task.done():
             return
         op.task.cancel()
-        if stubborn is not None:
-            timer = self._loop.call_later(GRACE_S, stubborn)
+        if on_timeout is not None:
+            timer = self._loop.call_later(GRACE_S, on_timeout)
             op.task.add_done_callback(lambda _: timer.cancel())
 
     async def _watch(self, op: BodyOp[object], task: asyncio.Task[object], limit_s: float) -> object:

@@ -32,7 +32,7 @@ ORIGIN_DEPTH: Final = 2
 _POP_EXCEPT: Final = opmap["POP_EXCEPT"]
 _CACHE: Final = opmap.get("CACHE", -1)
 _ENDINGS: Final = ("POP_TOP", "POP_JUMP", "POP_ITER", "STORE_", "DELETE_", "IS_OP", "FORMAT_", "END_FOR")
-"""Instructions that let go of what they take, and do not raise by themselves."""
+"""Instructions that drop what they take, and do not raise by themselves."""
 _LEFT: Final = (*_ENDINGS, "SEND", "END_SEND")
 """Instructions at which a thing dies that was made elsewhere: also the end of an awaited coroutine whose variable it was."""
 _CALLS: Final = ("CALL", "PRECALL")

@@ -159,9 +159,9 @@ class Scheduler:
             self.guard.take_out()
             here.watcher = before
 
-    def resume(self, news: Iterable[Callable[[], None]]) -> None:
+    def resume(self, reports: Iterable[Callable[[], None]]) -> None:
         """Take a turn with steps that ended outside the scheduler: each call reports one."""
-        for report in news:
+        for report in reports:
             report()
         self.take(None)
 

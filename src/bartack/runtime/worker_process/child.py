@@ -1,6 +1,7 @@
 """The process of a worker, from its fork to its end: joins the hub, imports the program, runs the scheduler, reports.
 
-It ends when the hub sends ``leave``, or when the hub is gone.
+It ends when the hub sends ``leave``, or when the hub is gone. It only connects its parts: ``context/invoke.py`` calls the worker's
+function, ``scheduler/scheduler.py`` runs it, and ``scheduler/bodies.py`` executes the steps that are done here.
 """
 
 from __future__ import annotations
@@ -159,16 +160,16 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
             return EXIT_HUB_GONE
 
 
-def _live(order: f.Order, link: HubConnection, scoreboard: Scoreboard) -> int:
-    link.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
+def _live(order: f.Order, hub: HubConnection, scoreboard: Scoreboard) -> int:
+    hub.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
     # While the hub answers.
     out = redirect_output(order.path)
     os.chdir(order.workspace)
     prepare_imports(order.program, order.root, order.folder, order.paths)
-    welcome = link.next()
+    welcome = hub.next()
     if not isinstance(welcome, f.Welcome):
         raise FrameError(f"{type(welcome).__name__} instead of a welcome")
-    process = WorkerProcess(order, welcome, link, out, scoreboard)
+    process = WorkerProcess(order, welcome, hub, out, scoreboard)
     try:
         process.run()
     finally:
@@ -183,20 +184,20 @@ class WorkerProcess:
         self,
         order: f.Order,
         welcome: f.Welcome,
-        link: HubConnection,
+        hub: HubConnection,
         out: WorkerOutput | None = None,
         scoreboard: Scoreboard | None = None,
     ) -> None:
         self._order = order
         self._welcome = welcome
-        self._link = link
+        self._hub = hub
         self._out = out
         self._scoreboard = scoreboard
         config = _decode_config(welcome.config)
         self._blobs = open_blobs(order.run_dir, veil=Veil(config.secrets))
         self._bodies: Bodies | None = None
         self._timeouts = Timeouts(os.environ, config.timeouts)
-        self._slow = SlowWatch(link.send, self._timeouts.limit("slow"))
+        self._slow = SlowWatch(hub.send, self._timeouts.limit("slow"))
 
     def run(self) -> None:
         """Run the worker, report how it ended, and wait until the hub lets it leave."""
@@ -206,8 +207,8 @@ class WorkerProcess:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of the process: whatever stops the worker is reported
             end = f.Failed(e=describe_error(error, self._order.path))
-        self._link.send(end)
-        while not isinstance(self._link.next(), f.Leave):
+        self._hub.send(end)
+        while not isinstance(self._hub.next(), f.Leave):
             pass
         # Not before: to wake a thread up takes time, which would delay the report.
         self._slow.stop()
@@ -249,23 +250,23 @@ class WorkerProcess:
 
     def _await_bodies(self) -> None:
         """The session failed while bodies ran: their outcomes count. The hub ends this process if they take too long."""
-        link, bodies = self._link, self._bodies
+        hub, bodies = self._hub, self._bodies
         assert bodies is not None
-        while bodies.elsewhere:
-            ready = [link.fileno()] if link.waiting() else []
+        while bodies.in_threads:
+            ready = [hub.fileno()] if hub.waiting() else []
             if not ready:
                 ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
-                    [link.fileno(), bodies.fileno()], [], []
+                    [hub.fileno(), bodies.fileno()], [], []
                 )
             if bodies.fileno() in ready:
-                bodies.take_news()
-            if link.fileno() in ready and isinstance(link.next(), f.Leave):
+                bodies.run_posted()
+            if hub.fileno() in ready and isinstance(hub.next(), f.Leave):
                 raise HubGoneError("the hub sent leave")
 
     def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
-        scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
+        scheduler = Scheduler(facts, os.environ, self._hub.send, self._blobs)
         scheduler.requests.executor = self._bodies = Bodies(
             scheduler, self._timeouts.limit("step"), self._scoreboard
         )
@@ -276,20 +277,20 @@ class WorkerProcess:
             self._bodies.close()
 
     def _take(self, scheduler: Scheduler) -> None:
-        """Hand what arrives next to the scheduler: a frame, or news of a body."""
-        link, bodies = self._link, self._bodies
+        """Hand what arrives next to the scheduler: a frame, or the end of a body."""
+        hub, bodies = self._hub, self._bodies
         assert bodies is not None
-        if bodies.elsewhere and not link.waiting():
+        if bodies.in_threads and not hub.waiting():
             ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
-                [link.fileno(), bodies.fileno()], [], []
+                [hub.fileno(), bodies.fileno()], [], []
             )
             self._slow.begin_turn()
             if bodies.fileno() in ready:
-                with link.together():
-                    bodies.take_news()
-            if link.fileno() not in ready or scheduler.ended:
+                with hub.together():
+                    bodies.run_posted()
+            if hub.fileno() not in ready or scheduler.ended:
                 return
-        frame = link.next()
+        frame = hub.next()
         if isinstance(frame, f.Leave):
             raise HubGoneError("the hub sent leave")
         self._slow.begin_turn()

@@ -71,12 +71,12 @@ def run_alone(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.
             ours.sendall(f.encode(cue))
         # A worker that waits for more must not wait for ever: no worker could be forked meanwhile.
         ours.shutdown(socket.SHUT_WR)
-        link = HubConnection(theirs)
-        link.send(f.Hello(path=_PATH, incarnation=1, pid=1))
-        welcome = link.next()
+        hub = HubConnection(theirs)
+        hub.send(f.Hello(path=_PATH, incarnation=1, pid=1))
+        welcome = hub.next()
         if not isinstance(welcome, f.Welcome):
             raise FrameError(f"{type(welcome).__name__} instead of a welcome")
-        end = WorkerProcess(_ORDER, welcome, link, scoreboard=scoreboard).warm_up(part)
-        link.send(end)
+        end = WorkerProcess(_ORDER, welcome, hub, scoreboard=scoreboard).warm_up(part)
+        hub.send(end)
     assert isinstance(end, f.Failed)
     return end.e

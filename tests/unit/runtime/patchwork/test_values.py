@@ -13,7 +13,7 @@ from bartack.runtime import ShellResult
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork._library import parse_json
 from bartack.runtime.patchwork._values import (
-    Mailboxes,
+    MailboxesValue,
     SessionValue,
     compact,
     equal,
@@ -73,7 +73,7 @@ def test_numbers_that_are_none_are_refused() -> None:
 
 
 def test_opaque_values_become_objects_where_json_is_needed() -> None:
-    session = SessionValue("run-1", "2026-01-01T00:00:00.000Z", "/d", Mailboxes(lambda _: None))
+    session = SessionValue("run-1", "2026-01-01T00:00:00.000Z", "/d", MailboxesValue(lambda _: None))
 
     assert plain([ShellResult(["x"], 2, "o", "e"), session]) == [
         {"status": 2, "stdout": "o", "stderr": "e"},
@@ -83,7 +83,7 @@ def test_opaque_values_become_objects_where_json_is_needed() -> None:
 
 def test_what_has_no_json_form_is_refused_with_its_place() -> None:
     with pytest.raises(TypeMismatchError, match=r"\$\.a\[1\]: expected a JSON value, found mailbox"):
-        plain({"a": [1, Mailboxes(lambda _: None)]})
+        plain({"a": [1, MailboxesValue(lambda _: None)]})
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:

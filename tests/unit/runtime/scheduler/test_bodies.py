@@ -653,7 +653,7 @@ def test_the_hub_is_told_of_an_async_body_that_does_not_stop(
     assert STARTED.wait(60)
     hub.fire("main", 1)
     hub.settle()
-    hub.await_news()
+    hub.await_posted()
     hub.settle()
 
     (cancel,) = hub.said(f.Cancel)
@@ -789,7 +789,7 @@ def test_a_cancelled_retry_ends(hub: FakeHub) -> None:
     hub.hear()
     hub.hear()
     hub.hand_over()
-    hub.await_news()
+    hub.await_posted()
     done = f.decode_to_hub(hub.to_hub.popleft())
     assert isinstance(done, f.Done)
     assert done.retry_in_s > 0
