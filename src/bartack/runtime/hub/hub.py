@@ -8,7 +8,7 @@
 3. *Timers.* ``Core.tick`` fires the timers that are due.
 4. *A second poll*, without waiting, if a commit is due and there is more than one connection. A sync of the disk takes far longer
    than reading a socket. Workers whose frames arrived meanwhile share this commit instead of waiting for one of their own, so
-   the number of syncs does not grow with the number of workers. After it, a signal to stop is obeyed.
+   that many workers need few syncs. After the poll, a signal to stop is obeyed.
 5. *Actions before the commit* (``Turn.at_once``). ``kernel/turn.py`` explains which actions these are and why that is safe.
 6. *Commit.* One write and one sync for all entries of the turn, if one of them or an action asks for it (``Turn.must_sync``). Other
    entries stay staged until the next commit, until the loop was idle for ``IDLE_COMMIT_S``, or until there are ``STAGED_LIMIT``.
@@ -19,8 +19,8 @@
 
 **Nothing leaves before its entries are durable.** A worker that gets an answer continues on it, an agent that gets a prompt costs
 money, and a person who reads a note relies on it. If the hub died after sending and before syncing, the next hub would not know
-of it and would decide anew, perhaps otherwise. So actions wait for the commit. A hub that dies between the commit and its actions
-loses only those, and the next hub derives them again from the state.
+of it and would decide anew, perhaps otherwise. So all actions but those of step 5 wait for the commit. A hub that dies between the
+commit and its actions loses only those, and the next hub derives them again from the state.
 
 **When the hub dies**, its sockets to the two parent programs close. The zygote, which forks the workers, and the keeper, which runs
 commands and agents, then kill everything below them and end. Where the system has subreapers, a guardian above each of them kills
