@@ -39,8 +39,8 @@ async def main(ctx):
 HURRIED = """\
 import sys
 from bartack.cli import main
-from bartack.runtime.hub import hub as _hub
-_hub.DEADLOCK_NOTE_S = 0.1
+from bartack.runtime.hub import deadlock
+deadlock.NOTE_AFTER_S = 0.1
 sys.exit(main(["run", "team.py"]))
 """
 

@@ -21,7 +21,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import follows
 from bartack.runtime.state.history import outcome_of
 from bartack.runtime.state.run_state import State, below
-from bartack.runtime.state.timeline import StepRecord, Timeline, parse_step
+from bartack.runtime.state.timeline import StepRecord, Timeline
 from bartack.runtime.state.worker_state import WorkerState
 
 REPEATABLE: Final = HARMLESS | BODIES | {
@@ -67,8 +67,7 @@ class _Plan:
         self._run = run
         self._at = at
         self._entries = {entry.seq: entry for entry in entries}
-        self._timeline = Timeline()
-        self._timeline.add_all(entries)
+        self._timeline = Timeline.of(entries)
         self._state = self._timeline.state
         self._step = self._find()
         self._key = (self._step.p, self._step.n)
@@ -99,9 +98,8 @@ class _Plan:
         status = status_of(run, state, active=False)
         if status in TERMINAL:
             raise ResumeRefusedError(run.id, f"it is {status}")
-        named = parse_step(self._at, state.run.name)
-        step = self._timeline.step(*named) if named is not None else None
-        if step is None or not step.seq:
+        step = self._timeline.find_ended(self._at)
+        if step is None:
             raise StepNotFoundError(run.id, self._at)
         if step.cleanup or step.status == "undone":
             raise self._refusal("it is not part of the history of its worker")

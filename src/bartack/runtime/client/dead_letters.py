@@ -29,11 +29,10 @@ from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.protocol.requests import Request
 from bartack.runtime.protocol.values import encode
-from bartack.runtime.rundir.find import TERMINAL, read_state, status_of
+from bartack.runtime.rundir.find import check_not_ended, load_state, read_state
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.owning import own_journal
-from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.run_state import State
 
 T = TypeVar("T")
@@ -104,11 +103,9 @@ class RunLetters:
         """
         check_outside(f"changing the dead letters of {self._run.id}", self._run)
         with own_journal(self._run) as journal:
-            state = State()
-            apply_all(state, journal.read())
-            status = status_of(self._run, state, active=False)
-            if status in TERMINAL and not ended:
-                raise RunNotActiveError(self._run.id, status)
+            state = load_state(self._run, journal)
+            if not ended:
+                check_not_ended(self._run, state)
             settings = Settings(letters=self._policy(state))
             done = act(Core(state, journal, SystemClock(), Timeouts(os.environ), settings))
             journal.commit()

@@ -31,7 +31,7 @@ from bartack.runtime.client.connection import HubClient
 from bartack.runtime.program.pin import current_program
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.requests import Request
-from bartack.runtime.rundir.find import TERMINAL, status_of
+from bartack.runtime.rundir.find import check_not_ended, load_state
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Mirror
@@ -46,7 +46,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.apply import apply, apply_all
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.status import moving
-from bartack.runtime.state.timeline import Timeline, parse_step
+from bartack.runtime.state.timeline import Timeline
 from bartack.runtime.state.worker_state import NO_VALUE
 from bartack.supervision import take_tree_lock
 
@@ -104,11 +104,8 @@ def _ask(run: RunDir, do: str, message: str) -> None:
 def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
     veil = _veil_of(run)
     with own_journal(run) as journal:
-        state = State()
-        apply_all(state, journal.read())
-        status = status_of(run, state, active=False)
-        if status in TERMINAL:
-            raise RunNotActiveError(run.id, status)
+        state = load_state(run, journal)
+        check_not_ended(run, state)
         moving(state, ended)
         entries = [_without_secrets(entry, veil) for entry in (*before, ended)]
         first = journal.stage(*(e.draft(entry) for entry in entries))
@@ -196,13 +193,11 @@ def _veil_of(run: RunDir) -> Veil:
 
 
 def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:
-    timeline = Timeline()
-    timeline.add_all(entries)
+    timeline = Timeline.of(entries)
     if timeline.state.run is None:
         raise RunNotFoundError(run.id)
-    named = parse_step(at, timeline.state.run.name)
-    step = timeline.step(*named) if named is not None else None
-    if step is None or not step.seq:
+    step = timeline.find_ended(at)
+    if step is None:
         raise StepNotFoundError(run.id, at)
     if step.cleanup or step.status == "undone":
         raise ResumeRefusedError(run.id, f"step {at} is not part of the history of its worker")

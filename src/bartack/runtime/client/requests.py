@@ -108,7 +108,7 @@ def broadcast(
 ) -> HubCall[BroadcastResult]:
     """Send a message to several mailboxes or workers."""
     if isinstance(recipients, str):
-        raise DeliveryOptionError("recipients", f"they are a list, not one text: {recipients!r}")
+        raise DeliveryOptionError("recipients", f"must be a list, not one string: {recipients!r}")
     names = [mailbox_of(recipient) for recipient in recipients]
     check_distinct(names)
     needed(strategy, len(names))

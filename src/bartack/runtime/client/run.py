@@ -401,10 +401,8 @@ class Run:
         self.close()
 
     def _timeline(self) -> Timeline:
-        timeline = Timeline()
         with open_reader(self._run.path) as reader:
-            timeline.add_all(reader.read())
-        return timeline
+            return Timeline.of(reader.read())
 
 
 def run(

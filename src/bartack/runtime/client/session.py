@@ -405,5 +405,5 @@ def check_session(run: RunDir) -> None:
     try:
         found = msgspec.json.decode(text, type=FailedFile)
     except msgspec.DecodeError:
-        raise SessionFailedError("", "unknown", f"{run.failed} cannot be understood") from None
+        raise SessionFailedError("", "unknown", f"{run.failed} is damaged") from None
     raise SessionFailedError(found.worker, found.error, found.message)

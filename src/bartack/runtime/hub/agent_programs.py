@@ -161,7 +161,7 @@ class Programs:
         waiting = [item for item in self._queue if item[0].token != token]
         if len(waiting) < len(self._queue):
             self._queue = waiting
-            self._ready.append((token, AgentCancelledError("", "the call was given up", "user")))
+            self._ready.append((token, AgentCancelledError("", "the call was cancelled", "user")))
             return True
         call = self._calls.get(token)
         if call is None:

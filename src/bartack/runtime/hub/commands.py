@@ -18,17 +18,19 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.core import Account
+from bartack.core import Account, is_disk_trouble
 from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime.hub.machine import check_room
-from bartack.runtime.kernel.actions import StartShell
+from bartack.runtime.hub.parents import Parents
+from bartack.runtime.kernel.actions import Show, StartShell, StopShell
 from bartack.runtime.kernel.commands import LIVE_LIMIT, ShellEnd
+from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.output_tail import ASIDE, cut_front
 from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, Process
 from bartack.runtime.protocol.steps import ShellArgs
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.state.run_state import State
+from bartack.runtime.state.timeline import value_of
 from bartack.runtime.state.worker_state import Value
 from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed, files_limit
 from bartack.supervision.forms import CAPTURE_LIMIT, LIMIT_SIGNAL, pack_form, plain_of, start_status
@@ -46,9 +48,6 @@ _PIECE: Final = 1024 * 1024
 
 _EXHAUSTED: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EDEADLK}
 """The system could start no process at all: not a fault of the program that was asked for."""
-
-Show = Callable[[Literal["out", "err"], str, str], None]
-"""Shows lines of output: the stream, the worker, and the text."""
 
 
 class _Tail:
@@ -100,21 +99,32 @@ class _Running:
 
 
 class Commands:
-    """Starts commands through the keeper and collects what became of them."""
+    """Starts commands through the keeper, and reports what became of them to the core.
+
+    Args:
+        run: The run that they belong to.
+        core: Decides what to start, and what an end means.
+        journal: Has the values of their input.
+        parents: Has the keeper.
+        new_token: Returns a number that no other process of the hub has.
+        show: Shows their output while they write it.
+        account: The user that they are executed as, if it is not the hub's.
+    """
 
     def __init__(
         self,
         run: RunDir,
+        core: Core,
+        journal: Journal,
+        parents: Parents,
         new_token: Callable[[], int],
-        state: State,
-        show: Show,
+        show: Callable[[Show], None],
         account: Account | None = None,
     ) -> None:
-        self._account = account
-        self._run = run
+        self._run, self._core, self._journal, self._parents = run, core, journal, parents
         self._new_token = new_token
-        self._state = state
         self._show = show
+        self._account = account
         self._running: dict[int, _Running] = {}
         self._numbers: dict[int, int] = {}
         self._looked = 0.0
@@ -125,20 +135,32 @@ class Commands:
         """The key of the step that a command with this secret belongs to."""
         return next((r.key for r in self._running.values() if secrets.compare_digest(r.secret, secret)), None)
 
-    def start(self, keeper: ParentClient, action: StartShell, journal: Journal) -> None:
+    def start(self, action: StartShell) -> None:
+        """Perform ``StartShell``."""
+        try:
+            if self._parents.keeper is None:
+                raise OSError("the program that runs commands died too often")  # noqa: TRY301 - refused like any other
+            self._start(self._parents.keeper, action)
+        except (BartackError, OSError) as error:
+            if is_disk_trouble(error):
+                raise
+            self._core.shell_ended(action.token, _refused(error))
+
+    def _start(self, keeper: ParentClient, action: StartShell) -> None:
         """Start commands.
 
         Raises:
             OSError: The files for their output could not be made, or a word of them cannot be given to a program.
         """
-        run = self._state.run
+        state = self._core.state
+        run = state.run
         assert run is not None
         secret = secrets.token_hex(16)
         plain = None if action.args.form is None else plain_of(action.args.form)
         env = {
             **(os.environ if self._account is None else self._account.environment(os.environ)),
             **((action.args.env if plain is None else plain.env) or {}),
-            **self._run.environment(self._state),
+            **self._run.environment(state),
             "BARTACK_WORKER": action.path,
             "BARTACK_STEP": action.key,
             "BARTACK_STEP_TOKEN": secret,
@@ -147,7 +169,7 @@ class Commands:
             env["TRACEPARENT"] = action.trace
         cwd = os.path.join(run.workspace, action.args.cwd)
         with ExitStack() as opened, ExitStack() as on_failure:
-            stdin = self._input(action.stdin, journal, opened)
+            stdin = self._input(action.stdin, opened)
             stdout, stderr = self._file(on_failure), self._file(on_failure)
             number = self._new_token()
             if action.args.form is not None and plain is None:
@@ -161,18 +183,13 @@ class Commands:
         self._numbers[action.token] = number
         self.patience_s = min(self.patience_s, running.patience_s)
 
-    def stop(self, keeper: ParentClient, token: int) -> None:
-        """Stop commands with everything they started: terminated first, killed after ``GRACE_S``."""
-        number = self._numbers.get(token)
-        if number is not None:
+    def stop(self, action: StopShell) -> None:
+        """Perform ``StopShell``: the commands are terminated first, and killed after ``GRACE_S``."""
+        number, keeper = self._numbers.get(action.token), self._parents.keeper
+        if number is not None and keeper is not None:
             keeper.stop(number, GRACE_S)
 
-    def event(
-        self,
-        event: ParentEvent,
-        ended: Callable[[int, ShellEnd], None],
-        left_behind: Callable[[str, list[str], list[str]], None],
-    ) -> None:
+    def event(self, event: ParentEvent) -> None:
         """Handle a report of the keeper."""
         match event:
             case Started(token=number, pids=pids, pidfds=pidfds):
@@ -187,18 +204,18 @@ class Commands:
             case Gone(token=number, leftovers=leftovers, survivors=survivors):
                 running = self._forget(number)
                 if running is not None:
-                    left_behind(running.path, leftovers, survivors)
-                    ended(running.token, self._collect(running))
+                    self._core.report_orphans(running.path, leftovers, survivors)
+                    self._core.shell_ended(running.token, self._collect(running))
             case StartFailed(token=number, problem=problem, errno=code):
                 running = self._forget(number)
                 if running is not None:
                     self._close(running)
-                    ended(running.token, _not_started(running.args, problem, code))
+                    self._core.shell_ended(running.token, _not_started(running.args, problem, code))
             case _:
                 return
 
-    def processes(self, step_of: Callable[[int], str]) -> list[Process]:
-        """The processes; ``step_of`` returns the step of a token."""
+    def processes(self) -> list[Process]:
+        """All as ``bartack ps`` shows them."""
         return [
             Process(
                 "command",
@@ -206,25 +223,21 @@ class Commands:
                 under=PARENT_OF_COMMANDS,
                 worker=running.path,
                 started=running.began_us,
-                step=step_of(running.token),
+                step=self._core.jobs.step_of(running.token),
                 about=" ".join(running.args.words),
             )
             for running in self._running.values()
             for pid in running.pids
         ]
 
-    def refused(self, error: BartackError | OSError) -> ShellEnd:
-        """How commands end that could not be started."""
-        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return ShellEnd(NOT_STARTED, problem=problem, errno=getattr(error, "errno", None) or 0)
-
-    def all_lost(self) -> list[int]:
-        """The keeper died, and everything below it: which commands are gone."""
+    def all_lost(self) -> None:
+        """The keeper died, and everything below it."""
         lost = [running.token for running in self._running.values()]
         self.close()
-        return lost
+        for token in lost:
+            self._core.shell_lost(token)
 
-    def look(self, now: float, too_large: Callable[[int], None]) -> None:
+    def look(self, now: float) -> None:
         """Show what was written since the last look, and find commands that write without end."""
         if now - self._looked < self.patience_s:
             return
@@ -232,9 +245,9 @@ class Commands:
         for running in list(self._running.values()):
             for name, tail in running.tails:
                 if text := tail.take():
-                    self._show(name, running.path, text)
+                    self._show(Show(name, running.path, text.removesuffix("\n")))
             if running.is_too_large():
-                too_large(running.token)
+                self._core.shell_too_large(running.token)
         self.patience_s = min((running.patience_s for running in self._running.values()), default=LOOK_S)
 
     def close(self) -> None:
@@ -266,7 +279,7 @@ class Commands:
     def _show_rest(self, running: _Running) -> None:
         for name, tail in running.tails:
             while text := tail.take(ended=True):
-                self._show(name, running.path, text)
+                self._show(Show(name, running.path, text.removesuffix("\n")))
 
     def _close(self, running: _Running) -> None:
         os.close(running.stdout)
@@ -283,20 +296,24 @@ class Commands:
         check_room(fd, files_limit())
         return fd
 
-    def _input(self, value: Value, journal: Journal, owner: ExitStack) -> int | None:
+    def _input(self, value: Value, owner: ExitStack) -> int | None:
         if value.raw is None and value.ref is None:
             return None
-        encoded = (
-            bytes(value.raw) if value.raw is not None else journal.get_blob(value.ref) if value.ref else b'""'
-        )
+        encoded = value_of(value, self._journal.get_blob)
         fd = self._file(owner)
         os.write(fd, base64.b64decode(msgspec.json.decode(encoded, type=str)))
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
 
 
+def _refused(error: BartackError | OSError) -> ShellEnd:
+    """How commands end that the hub could not start."""
+    problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return ShellEnd(NOT_STARTED, problem=problem, errno=getattr(error, "errno", None) or 0)
+
+
 def _not_started(args: ShellArgs, problem: str, code: int) -> ShellEnd:
-    """How commands end that could not be started. In a form it is a status like others, as far as the program is to blame."""
+    """How commands end that the keeper could not start. In a form that is a status like others, if it is the program's fault."""
     if args.form is None or code in _EXHAUSTED:
         return ShellEnd(NOT_STARTED, problem=problem, errno=code)
     return ShellEnd(start_status(code), stderr=f"bartack: {problem}\n".encode())

@@ -8,7 +8,7 @@
 3. *Timers.* ``Core.tick`` fires the timers that are due.
 4. *A second poll*, without waiting, if a commit is due and there is more than one connection. A sync of the disk takes far longer
    than reading a socket. Workers whose frames arrived meanwhile share this commit instead of waiting for one of their own, so
-   the number of syncs does not grow with the number of workers. After it, a signal to stop is obeyed.
+   that many workers need few syncs. After the poll, a signal to stop is obeyed.
 5. *Actions before the commit* (``Turn.at_once``). ``kernel/turn.py`` explains which actions these are and why that is safe.
 6. *Commit.* One write and one sync for all entries of the turn, if one of them or an action asks for it (``Turn.must_sync``). Other
    entries stay staged until the next commit, until the loop was idle for ``IDLE_COMMIT_S``, or until there are ``STAGED_LIMIT``.
@@ -19,8 +19,8 @@
 
 **Nothing leaves before its entries are durable.** A worker that gets an answer continues on it, an agent that gets a prompt costs
 money, and a person who reads a note relies on it. If the hub died after sending and before syncing, the next hub would not know
-of it and would decide anew, perhaps otherwise. So actions wait for the commit. A hub that dies between the commit and its actions
-loses only those, and the next hub derives them again from the state.
+of it and would decide anew, perhaps otherwise. So all actions but those of step 5 wait for the commit. A hub that dies between the
+commit and its actions loses only those, and the next hub derives them again from the state.
 
 **When the hub dies**, its sockets to the two parent programs close. The zygote, which forks the workers, and the keeper, which runs
 commands and agents, then kill everything below them and end. Where the system has subreapers, a guardian above each of them kills
@@ -35,22 +35,25 @@ Read on in ``connections.py`` (frames), ``worker_processes.py`` and ``commands.p
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
 
 import msgspec
 
 from bartack.core import Account, is_disk_trouble
-from bartack.errors import AgentStartError, BartackError, JournalPoisonedError, RunDiskError
+from bartack.errors import AgentStartError, JournalPoisonedError, RunDiskError
 from bartack.journal import Journal, Veil
 from bartack.runtime.hub.admission import Gatekeeper
 from bartack.runtime.hub.agent_host import HubHost
 from bartack.runtime.hub.clock import HubClock
 from bartack.runtime.hub.commands import Commands
 from bartack.runtime.hub.connections import Connections
+from bartack.runtime.hub.deadlock import DeadlockWatch
 from bartack.runtime.hub.listener import Listener
 from bartack.runtime.hub.orphans import kill_orphans
 from bartack.runtime.hub.parents import NAMES, Parents
@@ -62,7 +65,7 @@ from bartack.runtime.hub.signals import Signals
 from bartack.runtime.hub.worker_processes import WorkerProcesses
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
-from bartack.runtime.kernel.idle import describe_deadlock, find_deadlock, is_blocked_on_people
+from bartack.runtime.kernel.idle import is_blocked_on_people
 from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
 from bartack.runtime.program.stderr import pass_on_errors
 from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, Process
@@ -89,8 +92,6 @@ STAGED_LIMIT: Final = 1000
 SWEEP_S: Final = 5.0
 LOOK_S: Final = 1.0
 """How often the hub leaves a sign of life, and looks for what no process reports."""
-DEADLOCK_NOTE_S: Final = 10.0
-"""How long all workers wait for each other before the log has it, too."""
 
 
 class Observer(Protocol):
@@ -129,9 +130,6 @@ class Observer(Protocol):
 class Hub:
     """Drives one run until it ends or is interrupted."""
 
-    _waits: Sequence[str] = ()
-    """What each worker waited for at the last look, if all waited for each other."""
-    _deadlocked_at = 0.0
     _soft_files = 0
     """How many files this process could open before the hub raised the limit; its children can open as many."""
 
@@ -151,20 +149,18 @@ class Hub:
     ) -> None:
         self._run, self._journal = run, journal
         self._core, self._observer = core, observer
-        self._config, self._account = config, account
+        self._account = account
         self._clock = clock
         self._mirror = Mirror(run, core.state, describe, veil)
         self._poller = open_poller()
-        self._tokens = 0
         self._began_us = time.time_ns() // 1000
         self._status = ""
         self._listener: Listener | None = None
         self._swept = self._looked = 0.0
         self._signals = Signals(self._poller, clock.continued)
         self._done_with: list[str] = []
-        self._commands = Commands(run, self._new_token, core.state, self._show_live, account)
         self._prompts = prompts
-        self._host = HubHost(self._poller, self._keeper, self._new_token, observer.show, clock, account)
+        new_token = partial(next, itertools.count(1))
         self._parents = Parents(
             run,
             core.state,
@@ -173,26 +169,31 @@ class Hub:
             note=lambda text: observer.show("note", "", text),
             account=account,
         )
+        parents = self._parents
+        self._host = HubHost(self._poller, lambda: parents.keeper, new_token, observer.show, clock, account)
+        self._commands = Commands(run, core, journal, parents, new_token, self._show, account)
         gate = Gatekeeper(self._commands.token_key, core.state, account)
-        self._connections = Connections(core, self._poller, gate, self._parents, self._history_for)
+        history_for = partial(_history_for, core.state, journal, config, str(run.path))
+        self._connections = Connections(core, self._poller, gate, parents, history_for)
         post_mortem = PostMortem(self.watch, self.unwatch, pass_on_errors)
-        self._workers = WorkerProcesses(run, core, self._parents, self._connections, post_mortem)
+        self._workers = WorkerProcesses(run, core, parents, self._connections, post_mortem, new_token)
+        self._deadlock = DeadlockWatch(core, self._workers.are_asleep)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
             act.SendFrames: self._connections.send,
             act.SendHistory: self._connections.send_history,
             act.CloseConnection: self._connections.close_one,
-            act.StartWorker: self._start_worker,
+            act.StartWorker: self._workers.start,
             act.StopWorker: self._workers.stop,
-            act.ReadScoreboard: self._read_scoreboard,
-            act.StartShell: self._start_shell,
-            act.StopShell: self._stop_shell,
+            act.ReadScoreboard: self._workers.read_one,
+            act.StartShell: self._commands.start,
+            act.StopShell: self._commands.stop,
             act.StartPrompt: self._start_prompt,
             act.StopPrompt: self._stop_prompt,
             act.AnswerCall: self._answer_call,
             act.Show: self._show,
             act.Transition: self._transition,
             act.ListProcesses: self._list_processes,
-            act.InterruptHub: self._note_interrupt,
+            act.InterruptHub: self._signals.interrupt,
             act.EndHub: self._end,
         }
 
@@ -366,43 +367,29 @@ class Hub:
         now = self._clock.alive_at = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
-            self._run.beat()
-            self._check_kept()
-            if self._listener is not None:
-                self._listener.look(now)
-            self._read_scoreboards()
-            self._look_for_deadlock(now)
-        self._commands.look(now, self._core.shell_too_large)
+            self._look(now)
+        self._commands.look(now)
         if now - self._swept >= SWEEP_S:
             self._swept = now
             self._connections.drop_stuck(now)
 
-    def _check_kept(self) -> None:
-        """Stop if the directory of the run is gone. A run that only waits writes nothing, and would not notice it."""
+    def _look(self, now: float) -> None:
+        """Leave a sign of life, and look for what no process reports."""
+        self._run.beat()
+        # A run that only waits writes nothing, and would not notice that its directory is gone.
         if not self._status and not os.path.exists(self._run.journal):
             self.interrupt("disk")
-
-    def _read_scoreboards(self) -> None:
-        """Record steps whose bodies have been running for some time."""
+        if self._listener is not None:
+            self._listener.look(now)
+        # Bodies that have been running for some time are recorded like other open steps.
         for number in self._workers.connection_numbers():
             self._workers.read_scoreboard(number)
             self._turn_end()
-
-    def _look_for_deadlock(self, now: float) -> None:
-        """Report that all workers wait for each other, if two looks found the same; after ``DEADLOCK_NOTE_S`` also in the log."""
-        waits = find_deadlock(self._core)
-        settled, self._waits = waits == self._waits, waits
-        if not settled or (waits and not self._workers.are_asleep()):
-            waits = []
-        if waits != self._mirror.deadlock:
-            self._mirror.deadlock = waits
-            self._core.foreign.report_deadlock(waits)
-            self._deadlocked_at = now
+        if self._deadlock.look(now):
+            self._mirror.deadlock = self._deadlock.found
+            self._core.foreign.report_deadlock(self._deadlock.found)
             self._transition(act.Transition())
-        elif waits and self._deadlocked_at and now - self._deadlocked_at >= DEADLOCK_NOTE_S:
-            self._deadlocked_at = 0.0
-            self._core.turn.after_commit(act.Show("note", "", describe_deadlock(waits)))
-            self._turn_end()
+        self._turn_end()
 
     # Opening and closing.
 
@@ -427,13 +414,6 @@ class Hub:
 
     # Processes.
 
-    def _new_token(self) -> int:
-        self._tokens += 1
-        return self._tokens
-
-    def _keeper(self) -> ParentClient | None:
-        return self._parents.keeper
-
     def _parent_ready(self, parent: ParentClient) -> None:
         for event in parent.read_events():
             if isinstance(event, ParentDied):
@@ -441,7 +421,7 @@ class Hub:
             elif parent is self._parents.zygote:
                 self._workers.event(event)
             elif not self._host.event(event):
-                self._commands.event(event, self._core.shell_ended, self._core.report_orphans)
+                self._commands.event(event)
 
     def _parent_died(self, parent: ParentClient) -> None:
         module, deaths, restarted = self._parents.replace(parent)
@@ -449,21 +429,14 @@ class Hub:
         if module == ZYGOTE:
             self._workers.all_lost()
         else:
-            for token in self._commands.all_lost():
-                self._core.shell_lost(token)
+            self._commands.all_lost()
             self._host.all_lost()
 
-    def _note_interrupt(self, action: act.InterruptHub) -> None:
-        self._signals.seen.append(signal.SIGINT)
-
     def _list_processes(self, action: act.ListProcesses) -> None:
-        self._core.foreign.report_processes(action.peer, action.request, self._processes())
-
-    def _processes(self) -> list[Process]:
         found = [Process("hub", os.getpid(), started=self._began_us)]
         found += self._parents.processes()
         found += self._workers.processes()
-        found += self._commands.processes(self._core.jobs.step_of)
+        found += self._commands.processes()
         found += [
             Process(
                 "agent", under=PARENT_OF_COMMANDS, worker=path, step=f"{step.p}:{step.n}", about=step.about
@@ -475,36 +448,9 @@ class Hub:
                 Process("agent", pid, under=PARENT_OF_COMMANDS, about=name)
                 for pid, name in self._prompts.programs.pids()
             ]
-        return found
+        self._core.foreign.report_processes(action.peer, action.request, found)
 
     # Actions.
-
-    def _history_for(self, action: act.SendHistory) -> Iterator[bytes]:
-        state = self._core.state
-        worker = state.workers[action.path]
-        return iter_greeting(state, self._journal, worker, action.known, self._config, str(self._run.path))
-
-    def _start_worker(self, action: act.StartWorker) -> None:
-        self._workers.start(action, self._new_token())
-
-    def _read_scoreboard(self, action: act.ReadScoreboard) -> None:
-        peer = self._core.turn.by_worker.get(action.path)
-        if peer is not None:
-            self._workers.read_scoreboard(peer.number)
-
-    def _start_shell(self, action: act.StartShell) -> None:
-        try:
-            if self._parents.keeper is None:
-                raise OSError("the program that runs commands died too often")  # noqa: TRY301 - refused like any other
-            self._commands.start(self._parents.keeper, action, self._journal)
-        except (BartackError, OSError) as error:
-            if is_disk_trouble(error):
-                raise
-            self._core.shell_ended(action.token, self._commands.refused(error))
-
-    def _stop_shell(self, action: act.StopShell) -> None:
-        if self._parents.keeper is not None:
-            self._commands.stop(self._parents.keeper, action.token)
 
     def _start_prompt(self, action: act.StartPrompt) -> None:
         try:
@@ -527,15 +473,18 @@ class Hub:
         self._mirror.transcribe(Shown(action.channel, action.worker, action.text))
         self._observer.show(action.channel, action.worker, action.text)
 
-    def _show_live(self, channel: Literal["out", "err"], worker: str, text: str) -> None:
-        self._show(act.Show(channel, worker, text.removesuffix("\n")))
-
     def _transition(self, action: act.Transition) -> None:
         self._mirror.write(self._journal.synced_seq, active=True)
         self._observer.changed(self._core.state)
 
     def _end(self, action: act.EndHub) -> None:
         self._status = self._status or action.status
+
+
+def _history_for(
+    state: State, journal: Journal, config: msgspec.Raw, run_dir: str, action: act.SendHistory
+) -> Iterator[bytes]:
+    return iter_greeting(state, journal, state.workers[action.path], action.known, config, run_dir)
 
 
 def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:

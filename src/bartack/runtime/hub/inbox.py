@@ -43,7 +43,7 @@ def _set_aside(core: Core, refused: list[str]) -> None:
             Show(
                 "note",
                 "",
-                f"inbox/{name} does not count: bartack did not write it for this run; it is kept as {name}{REFUSED}",
+                f"ignored inbox/{name}: bartack did not write it for this run; it is kept as {name}{REFUSED}",
             )
         )
 

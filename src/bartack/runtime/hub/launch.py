@@ -194,7 +194,7 @@ def _note_secrets(core: Core, digests: Digests, veil: Veil) -> None:
     changed = digests.changed(veil.secrets, veil.given_back)
     digests.add(veil.secrets)
     for name in changed:
-        text = f"{name} has changed since the run recorded it; its present value stands where the old one was"
+        text = f"{name} has changed since the run recorded it; its current value is used instead"
         core.turn.after_commit(Show("note", "", text))
 
 

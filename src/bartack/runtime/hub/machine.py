@@ -43,7 +43,7 @@ def check_machine(*paths: str) -> None:
         raise MachineError(f"this process may open {most} files at most", action)
     bound = processes_left(count_below=_COUNTED)
     if bound is not None and bound.left < PROCESSES_LEAST:
-        action = "Raise the limit (ulimit -u, TasksMax of a service, --pids-limit of a container), or end other programs."
+        action = "Raise the limit (ulimit -u, TasksMax of a service, --pids-limit of a container), or stop other programs."
         raise MachineError(f"only {bound.left} more processes may be started: {bound.source}", action)
     for path in paths:
         if not _is_text(path):

@@ -115,7 +115,7 @@ class Prompts:
         self._later = [item for item in self._later if item[2].token != token]
         heapq.heapify(self._due)
         heapq.heapify(self._later)
-        self._end(token, AgentError("", "the call was given up"))
+        self._end(token, AgentError("", "the call was cancelled"))
 
     def answer(self, token: int, request: int, value: bytes, problem: str) -> None:
         """A tool that an agent called has ended."""

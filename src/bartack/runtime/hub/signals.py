@@ -1,4 +1,4 @@
-"""Signals of the hub's process: Ctrl-C and termination stop the loop in order, a second one ends the process."""
+"""Signals of the hub's process: Ctrl-C and SIGTERM stop the run so that it can be resumed, a second one ends the process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from bartack.runtime.hub.poller import READ, Poller
+from bartack.runtime.kernel.actions import InterruptHub
 
 
 class Signals:
@@ -29,7 +30,7 @@ class Signals:
         self._read.setblocking(False)
         self._write.setblocking(False)
         self._poller.register(self._read, READ, self._wake)
-        # A terminal that goes away stops a run in order, unless the caller ignores that signal (nohup).
+        # A terminal that is closed stops the run, too, unless the caller ignores that signal (nohup).
         hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
         for number in (signal.SIGINT, signal.SIGTERM, *hangup):
             self._previous[number] = signal.signal(number, self._note)
@@ -42,6 +43,10 @@ class Signals:
             signal.signal(number, handler)
         self._read.close()
         self._write.close()
+
+    def interrupt(self, action: InterruptHub) -> None:
+        """Perform ``InterruptHub``: like Ctrl-C."""
+        self.seen.append(signal.SIGINT)
 
     def _wake(self, events: int) -> None:
         self._read.recv(64)

@@ -11,6 +11,7 @@ import errno
 import os
 import signal
 import socket
+from collections.abc import Callable
 
 from bartack.core import is_disk_trouble
 from bartack.errors import FrameError
@@ -18,7 +19,7 @@ from bartack.runtime.hub.connections import Connections
 from bartack.runtime.hub.machine import check_room
 from bartack.runtime.hub.parents import Parents
 from bartack.runtime.hub.post_mortem import PostMortem
-from bartack.runtime.kernel.actions import StartWorker, StopWorker
+from bartack.runtime.kernel.actions import ReadScoreboard, StartWorker, StopWorker
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.workers import START_FAILED
 from bartack.runtime.protocol import frames as f
@@ -38,9 +39,11 @@ class WorkerProcesses:
         parents: Parents,
         connections: Connections,
         post_mortem: PostMortem,
+        new_token: Callable[[], int],
     ) -> None:
         self._run, self._core, self._parents = run, core, parents
         self._connections, self._post_mortem = connections, post_mortem
+        self._new_token = new_token
         self._workers: dict[int, tuple[str, int]] = {}
         """Path and incarnation, by token."""
         self._scoreboards: dict[int, tuple[int, Scoreboard]] = {}
@@ -48,8 +51,9 @@ class WorkerProcesses:
         self._statuses: dict[int, str] = {}
         self._pids: dict[int, int] = {}
 
-    def start(self, action: StartWorker, token: int) -> None:
+    def start(self, action: StartWorker) -> None:
         """Perform ``StartWorker``."""
+        token = self._new_token()
         try:
             with contextlib.ExitStack() as on_failure:
                 self._fork(action, token, on_failure)
@@ -114,6 +118,12 @@ class WorkerProcesses:
     def connection_numbers(self) -> list[int]:
         """The connections of all processes that have a scoreboard."""
         return [number for number, _ in self._scoreboards.values()]
+
+    def read_one(self, action: ReadScoreboard) -> None:
+        """Perform ``ReadScoreboard``."""
+        peer = self._core.turn.by_worker.get(action.path)
+        if peer is not None:
+            self.read_scoreboard(peer.number)
 
     def read_scoreboard(self, number: int) -> None:
         """Hand the core the bodies that the worker of a connection runs, as far as it does not know them."""

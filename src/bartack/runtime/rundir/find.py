@@ -15,8 +15,8 @@ import msgspec
 from bartack.config.load import find_state_dir, find_workspace
 from bartack.config.problem import CONFIG_FILE
 from bartack.core import check_private, check_settings
-from bartack.errors import BartackError, FileAccessError, RunNotFoundError
-from bartack.journal import FileJournal, check_beginning, open_reader
+from bartack.errors import BartackError, FileAccessError, RunNotActiveError, RunNotFoundError
+from bartack.journal import FileJournal, FileReader, check_beginning, open_reader
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import RunFile, describe_failure
 from bartack.runtime.rundir.order import newest_first
@@ -152,12 +152,32 @@ def read_state(run: RunDir) -> State:
     Raises:
         RunNotFoundError: The journal has no run in it.
     """
-    state = State()
     with open_reader(run.path) as reader:
-        apply_all(state, reader.read())
+        return load_state(run, reader)
+
+
+def load_state(run: RunDir, journal: FileJournal | FileReader) -> State:
+    """What the journal of a run adds up to, if it is open already.
+
+    Raises:
+        RunNotFoundError: The journal has no run in it.
+    """
+    state = State()
+    apply_all(state, journal.read())
     if state.run is None:
         raise RunNotFoundError(run.id)
     return state
+
+
+def check_not_ended(run: RunDir, state: State) -> None:
+    """Raise if a run that no process runs has ended for good.
+
+    Raises:
+        RunNotActiveError: It has.
+    """
+    status = status_of(run, state, active=False)
+    if status in TERMINAL:
+        raise RunNotActiveError(run.id, status)
 
 
 def status_of(run: RunDir, state: State, *, active: bool | None = None) -> Status:
@@ -294,16 +314,3 @@ def _summarise_journal(run: RunDir) -> RunSummary:
     assert state.run is not None
     error = "" if state.failure is None else describe_failure(state.failure)
     return RunSummary(run.id, status_of(run, state), state.run.name, state.run.program, "", "", error=error)
-
-
-def load_state(run: RunDir, journal: FileJournal) -> State:
-    """What the journal of a run adds up to.
-
-    Raises:
-        RunNotFoundError: The journal has no run in it.
-    """
-    state = State()
-    apply_all(state, journal.read())
-    if state.run is None:
-        raise RunNotFoundError(run.id)
-    return state

@@ -77,7 +77,9 @@ def leave_message(run: RunDir, mailbox: str, key: str, value: bytes) -> None:
     """
     check_name(mailbox)
     if not _KEY.fullmatch(key):
-        raise MailboxNameError(key, "a key left for later is made of letters, digits, '_', '-' and '.'")
+        raise MailboxNameError(
+            key, "the key of a message for later may only contain letters, digits, '_', '-' and '.'"
+        )
     check_outside(f"a message to {run.id}", run)
     _leave(run, f"m-{key}", Left(value=msgspec.Raw(value), mailbox=mailbox))
 

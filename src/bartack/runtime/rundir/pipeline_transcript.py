@@ -165,7 +165,7 @@ class FactTranscript:
 
     def repair(self, outputs: int) -> None:
         """Make the file match the journal, whatever became of it."""
-        self._let_go()
+        self._close_file()
         self.look()
 
     def look(self) -> None:
@@ -177,12 +177,12 @@ class FactTranscript:
                 self._append(_encoded(self._lines.take(self._reader.read_on())))
         except (OSError, BartackError, msgspec.MsgspecError):
             # It is for people. The hub reports what is wrong with the disk or the journal; this is tried again.
-            self._let_go()
+            self._close_file()
 
     def close(self) -> None:
         """Nothing more is added."""
         self.look()
-        self._let_go()
+        self._close_file()
 
     def _is_kept(self) -> bool:
         try:
@@ -192,7 +192,7 @@ class FactTranscript:
         return facts.st_size == self._size and os.path.samestat(facts, os.fstat(self._fd))
 
     def _write_anew(self) -> None:
-        self._let_go()
+        self._close_file()
         self._reader = open_reader(self._run_dir)
         self._lines = FactLines(self._reader.load_value)
         content = _encoded(self._lines.take(self._reader.read_on()))
@@ -207,7 +207,7 @@ class FactTranscript:
             # A disk that has no room for all of it leaves a file of another length: it is written anew.
             os.write(self._fd, content)
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -141,10 +141,9 @@ def iter_receipts(run_dir: str | os.PathLike[str], *, undone: bool = False) -> I
         run_dir: The directory of the run.
         undone: Instead, those of answers that do not count any more: a person has set them aside.
     """
-    timeline = Timeline()
     with open_reader(run_dir) as reader:
         entries = list(reader.read())
-        timeline.add_all(entries)
+        timeline = Timeline.of(entries)
         wanted = "undone" if undone else "finished"
         accepted = {step.seq for step in timeline.steps if step.about == "accept" and step.status == wanted}
         for entry in entries:

@@ -59,7 +59,7 @@ def open_account(name: str) -> Account:
         RunAsError: This process is not root's, or the account does not exist.
     """
     if sys.platform != "linux":
-        raise RunAsError(name, "only Linux keeps users apart in the way that is needed", "Use a container.")
+        raise RunAsError(name, "it is supported on Linux only", "Use a container.")
     if os.geteuid() != 0:
         raise RunAsError(name, "only root can start processes as another user", "Start bartack as root.")
     account = find_account(name)
@@ -85,7 +85,7 @@ def check_account(account: Account, workspace: Path, state_dir: Path) -> None:
     if code == _NO_WORKSPACE:
         problem, action = f"it cannot enter and list {workspace}", "Give it access to the workspace."
     elif code == _NO_PACKAGE:
-        problem, action = "it cannot read Bartack or what it needs", f"Give it access to {sys.prefix}."
+        problem, action = "it cannot read Bartack or its dependencies", f"Give it access to {sys.prefix}."
     elif code:
         problem = f"it cannot execute {sys.executable}"
         action = "Install Python and Bartack where every user can read them."

@@ -51,8 +51,7 @@ def find_step(run: RunDir, asked: str, large: int = LARGE) -> FoundStep:
         if named is None:
             return FoundStep(created, None, None)
         found = None if run.journal.stat().st_size <= large else _about(reader, *named)
-        timeline = Timeline()
-        timeline.add_all(reader.read() if found is None else found)
+        timeline = Timeline.of(reader.read() if found is None else found)
         step = timeline.step(*named)
         if step is None or not step.seq:
             return FoundStep(created, step, None)

@@ -76,9 +76,9 @@ class Transcript:
         """
         with contextlib.suppress(OSError, BartackError):
             if count_outputs(self._file) < outputs:
-                self._let_go()
+                self._close_file()
                 self._open()  # it has its head, and ends with a whole line
-                self._let_go()
+                self._close_file()
                 replace_file(self._file, _merge(self._run_dir, self._file)[0])
                 self._lost = False
 
@@ -86,9 +86,9 @@ class Transcript:
         """Nothing more is added."""
         if self._lost:
             self.repair(sys.maxsize)
-        self._let_go()
+        self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -365,6 +365,13 @@ class Timeline:
             e.LetterMoved: self._mail.letter_moved,
         }
 
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Timeline:
+        """The timeline of a whole journal."""
+        timeline = cls()
+        timeline.add_all(entries)
+        return timeline
+
     def add_all(self, entries: Iterable[Entry]) -> None:
         """Add the entries of a journal."""
         for entry in entries:
@@ -384,6 +391,12 @@ class Timeline:
     def step(self, p: str, n: int) -> StepRecord | None:
         """The step of this name in its worker's history, or the last one that was."""
         return self._steps.find(p, n)
+
+    def find_ended(self, text: str) -> StepRecord | None:
+        """The step that a person means (see ``parse_step``), if it has an outcome."""
+        named = parse_step(text, self.state.run.name) if self.state.run is not None else None
+        step = self.step(*named) if named is not None else None
+        return step if step is not None and step.seq else None
 
     def compact(self, newest: int) -> None:
         """Drop steps, messages and notes that are over, except the newest."""
