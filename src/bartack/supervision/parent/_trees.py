@@ -307,11 +307,11 @@ class Trees:
         for child in ending:
             self._judge(child, members[child.token], now, certain=certain)
 
-    def _kill_round(self, doomed: list[Child]) -> None:
-        if doomed:
-            tokens = {child.token for child in doomed}
-            groups = [child.tracked.group for child in doomed]
-            for child in doomed:
+    def _kill_round(self, killed: list[Child]) -> None:
+        if killed:
+            tokens = {child.token for child in killed}
+            groups = [child.tracked.group for child in killed]
+            for child in killed:
                 if child.cgroup is not None:
                     child.cgroup.kill()
             kill_round(lambda: self._iter_living(tokens), groups)

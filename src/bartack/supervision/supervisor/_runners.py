@@ -39,8 +39,8 @@ LAST_CHANCE_S: Final = 0.1
 """How long a task that is killed may take to notice."""
 
 
-class Owner(Protocol):
-    """Who wants to know of one incarnation."""
+class RunnerListener(Protocol):
+    """Is notified about one incarnation."""
 
     def ready(self, pid: int | None) -> None:
         """It is ready."""
@@ -78,7 +78,7 @@ def stack_of(error: BaseException) -> tuple[str, ...]:
     return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-STACK_DEPTH:])
 
 
-class _LeftError(Exception):
+class _ExitRequestedError(Exception):
     """A child wants to end the program. It ends only itself: raised in a task as it is, it would end the loop."""
 
     def __init__(self, leaving: SystemExit) -> None:
@@ -90,7 +90,7 @@ async def _contain(coroutine: Coroutine[object, object, object]) -> object:
     try:
         return await coroutine
     except SystemExit as leaving:
-        raise _LeftError(leaving) from leaving
+        raise _ExitRequestedError(leaving) from leaving
 
 
 def _places(coroutine: object) -> list[str]:
@@ -112,14 +112,14 @@ def _exit_code(leaving: SystemExit) -> int:
 class TaskRunner:
     """A child that is a task of the running loop."""
 
-    def __init__(self, spec: ChildSpec, path: str, owner: Owner) -> None:
+    def __init__(self, spec: ChildSpec, path: str, owner: RunnerListener) -> None:
         self._spec = spec
         self._path = path
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._coroutine: Coroutine[object, object, object] | None = None
-        self._asking: Asking | None = None
+        self._asking: ReadinessProbe | None = None
         self._asked = False
         self._told = False
 
@@ -136,7 +136,7 @@ class TaskRunner:
         self._task.add_done_callback(self._done)
         ready = self._spec.ready
         if callable(ready):
-            self._asking = Asking(ready, partial(self._owner.ready, None), self._refuse)
+            self._asking = ReadinessProbe(ready, partial(self._owner.ready, None), self._refuse)
         else:
             self._owner.ready(None)
 
@@ -165,7 +165,7 @@ class TaskRunner:
 
     def _end_by(self, error: BaseException) -> ChildEnd:
         """How a child ended that raised something."""
-        error = error.leaving if isinstance(error, _LeftError) else error
+        error = error.leaving if isinstance(error, _ExitRequestedError) else error
         code = _exit_code(error) if isinstance(error, SystemExit) else None
         if code in self._spec.normal_codes:
             return ChildEnd(reason="normal", normal=True)
@@ -202,7 +202,7 @@ class TaskRunner:
             self._owner.ended(end)
 
 
-class Asking:
+class ReadinessProbe:
     """Asks an async function again and again whether a child is ready."""
 
     def __init__(
@@ -301,7 +301,7 @@ class ProcessRunner:
         spec: ChildSpec,
         path: str,
         incarnation: int,
-        owner: Owner,
+        owner: RunnerListener,
         host: ProcessHost,
         telemetry: Telemetry,
     ) -> None:
@@ -315,7 +315,7 @@ class ProcessRunner:
         self._token = 0
         self._pid: int | None = None
         self._end = ChildEnd(reason="error", exception="it is gone")
-        self._asking: Asking | None = None
+        self._asking: ReadinessProbe | None = None
         self._asked = False
         self._refused = ""
         self._oom_before = count_oom_kills()
@@ -352,7 +352,7 @@ class ProcessRunner:
         self._pid = pid
         ready = self._spec.ready
         if callable(ready):
-            self._asking = Asking(ready, partial(self._owner.ready, pid), self._refuse)
+            self._asking = ReadinessProbe(ready, partial(self._owner.ready, pid), self._refuse)
         elif self._pattern is None:
             self._owner.ready(pid)
 
@@ -423,7 +423,7 @@ class ProcessRunner:
             self._owner.ready(self._pid)
 
     def _refuse(self, error: BaseException) -> None:
-        """Asking whether it is ready went wrong: it has not started, and must not stay."""
+        """The check whether it is ready failed: it has not started, and must not stay."""
         self._refused = describe_error(error)
         self._host.kill(self._token)
 

@@ -116,14 +116,14 @@ def _ensure_parents(db: sqlite3.Connection, request: TrackRequest, at: str) -> l
     return list(parents)
 
 
-def _told_by(event: Event) -> str:
+def _newest_key(event: Event) -> str:
     """A text that is less for the event that is to be believed; events that state a time come first."""
     return f"{event.occurred_at or '~'} {event.event_id}"
 
 
 def _fill_node(db: sqlite3.Connection, node_id: str, event: Event, now: str) -> None:
     request = event.request
-    told_by = _told_by(event)
+    told_by = _newest_key(event)
     seq, stub, believed = db.execute(
         "SELECT seq, stub, told_by FROM nodes WHERE node_id = ?", (node_id,)
     ).fetchone()
@@ -185,7 +185,7 @@ def _add_edges(
             (
                 *(edge_id_of(parent, child, edge_type), parent, child, edge_type),
                 *facts,
-                *(event.occurred_at or now, _told_by(event)),
+                *(event.occurred_at or now, _newest_key(event)),
             )
             for parent in parents
         ],
