@@ -138,7 +138,7 @@ class TestRun(Generic[R]):
         self._started = False
         self._dies_after = dies_after
 
-    # Going on.
+    # Continuing.
 
     def start(self) -> None:
         """Let the run begin."""
@@ -219,7 +219,7 @@ class TestRun(Generic[R]):
             raise ValueError(f"there is no worker {worker!r} ({known})")
 
     def resume(self, unknown: Unknown | None = None, value: object = None) -> None:
-        """Go on with a run that was killed or has failed.
+        """Resume a run that was killed or has failed.
 
         Args:
             unknown: What to do with a step whose outcome is unknown.
@@ -234,7 +234,7 @@ class TestRun(Generic[R]):
         self._run.resume(dead_s, decision)
 
     def close(self) -> None:
-        """Let go of everything; what was recorded can still be looked at."""
+        """Release everything; what was recorded can still be looked at."""
         self._run.crash()
         self._scratch.cleanup()
 

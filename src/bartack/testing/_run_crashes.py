@@ -182,7 +182,7 @@ class _Processes:
             steps = len(_finished(_entries(whole)))
             for count in range(1, steps):
                 run = self._start(workspace)
-                self._kill_behind(run, count)
+                self._kill_after(run, count)
                 place = f"killed after {count} steps"
                 assert run.result_bytes() == result, f"{place}: {run.result_bytes()!r} instead of {result!r}"
                 assert _printed(run) == printed, f"{place}: it printed {_printed(run)!r}"
@@ -191,7 +191,7 @@ class _Processes:
     def _start(self, workspace: str) -> Run:
         return Run.start(self._call, workspace=workspace, no_input=True)
 
-    def _kill_behind(self, run: Run, count: int) -> None:
+    def _kill_after(self, run: Run, count: int) -> None:
         """Kill the hub when this number of steps is finished, and let the run come to its end."""
         finished: set[Place] = set()
         with open_reader(run.dir) as reader:

@@ -302,7 +302,7 @@ class Trees:
         if not ending:
             return
         members = self._members(ending)
-        # A process that died during the look may have forked after it was seen: a tree that seems empty may not be.
+        # A process that died during the look may have forked after it was seen: a tree that seems empty might not be.
         certain = not self._reap() and self._membership.certain
         for child in ending:
             self._judge(child, members[child.token], now, certain=certain)

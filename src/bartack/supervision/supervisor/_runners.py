@@ -121,7 +121,7 @@ class TaskRunner:
         self._coroutine: Coroutine[object, object, object] | None = None
         self._asking: ReadinessProbe | None = None
         self._asked = False
-        self._told = False
+        self._reported = False
 
     def start(self) -> None:
         """See ``Runner.start``."""
@@ -129,7 +129,7 @@ class TaskRunner:
         try:
             coroutine = start()
         except Exception as error:  # noqa: BLE001 - whatever a call raises is how this child ended
-            self._tell(self._end_by(error))
+            self._report(self._end_by(error))
             return
         self._coroutine = coroutine
         self._task = self._loop.create_task(_contain(coroutine), name=self._path)
@@ -160,7 +160,7 @@ class TaskRunner:
             self._task.cancel()
 
     def _refuse(self, error: BaseException) -> None:
-        self._tell(self._end_by(error))
+        self._report(self._end_by(error))
         self._cancel()
 
     def _end_by(self, error: BaseException) -> ChildEnd:
@@ -182,23 +182,23 @@ class TaskRunner:
         else:
             end = ChildEnd(reason="normal", normal=True)
         asked = ChildEnd(reason="shutdown", normal=True, exception=end.exception)
-        self._tell(asked if self._asked else end)
+        self._report(asked if self._asked else end)
 
     def _abandon(self) -> None:
         """The task ignores that it was cancelled. It cannot be stopped, but nothing has to wait for it either."""
-        if self._task is None or self._told:
+        if self._task is None or self._reported:
             return
         frames = _places(self._coroutine)
         log.error("%s ignores its cancellation and is abandoned at %s", self._path, "; ".join(frames))
-        self._tell(
+        self._report(
             ChildEnd(reason="shutdown", exception="the task ignores its cancellation", stack=tuple(frames))
         )
 
-    def _tell(self, end: ChildEnd) -> None:
+    def _report(self, end: ChildEnd) -> None:
         if self._asking is not None:
             self._asking.close()
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             self._owner.ended(end)
 
 
@@ -272,13 +272,13 @@ class Output:
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._tell(line)
+            self._emit_line(line)
         if len(self._rest) >= LINE_BYTES:
-            self._tell(self._rest)
+            self._emit_line(self._rest)
             self._rest = b""
         return True
 
-    def _tell(self, line: bytes) -> None:
+    def _emit_line(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
         log.log(self._level, "%s: %s", self._path, text)
         self._line(text)
@@ -289,7 +289,7 @@ class Output:
             os.close(self._reader)
             self._reader = -1
         if self._rest:
-            self._tell(self._rest)
+            self._emit_line(self._rest)
             self._rest = b""
 
 
@@ -378,15 +378,15 @@ class ProcessRunner:
                 self._telemetry.emit(
                     ProcessSurvivor(count=len(survivors), worker=self._path, commands=", ".join(survivors))
                 )
-        self._tell(self._end)
+        self._report(self._end)
 
     def failed(self, problem: str) -> None:
         """See ``ProcessListener.failed``."""
-        self._tell(ChildEnd(reason="error", exception=problem))
+        self._report(ChildEnd(reason="error", exception=problem))
 
     def lost(self, *, counted: bool) -> None:
         """See ``ProcessListener.lost``."""
-        self._tell(ChildEnd(reason="lost", counted=counted, pid=self._pid))
+        self._report(ChildEnd(reason="lost", counted=counted, pid=self._pid))
 
     # Inside.
 
@@ -443,7 +443,7 @@ class ProcessRunner:
     def _outputs(self) -> list[Output]:
         return [output for output in (self._out, self._err) if output is not None]
 
-    def _tell(self, end: ChildEnd) -> None:
+    def _report(self, end: ChildEnd) -> None:
         if self._asking is not None:
             self._asking.close()
         for output in self._outputs():
