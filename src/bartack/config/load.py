@@ -26,7 +26,7 @@ from bartack.agents import (
     examine_agents,
 )
 from bartack.config.environment import find_overrides, find_strays
-from bartack.config.problem import CONFIG_FILE, Blame, SettingProblem
+from bartack.config.problem import CONFIG_FILE, SettingProblem, SettingSources
 from bartack.config.sections import (
     ArtifactsConfig,
     Bounds,
@@ -325,10 +325,10 @@ class Reading:
         blame: Who gave which setting.
     """
 
-    def __init__(self, table: Mapping[str, object], blame: Blame | None = None) -> None:
+    def __init__(self, table: Mapping[str, object], blame: SettingSources | None = None) -> None:
         self.config = Config()
         self.problems: list[SettingProblem] = []
-        self.blame = blame or Blame()
+        self.blame = blame or SettingSources()
         for name, given in table.items():
             if name not in ELSEWHERE:
                 self._take(name, given)
@@ -426,7 +426,7 @@ def read_settings(
         _put(table, setting.strip().split("."), text)
         given.pop(setting.strip(), None)  # the last one counts, and stands last
         given[setting.strip()] = f"--set {assignment}"
-    reading = Reading(table, Blame(source, given, shown))
+    reading = Reading(table, SettingSources(source, given, shown))
     if everywhere:
         from bartack.resilience import setting_flaws  # noqa: PLC0415 - only who checks settings needs it
 

@@ -47,7 +47,7 @@ class SettingProblem(msgspec.Struct, frozen=True, kw_only=True):
         return ConfigError(self.place, self.problem)
 
 
-class Blame:
+class SettingSources:
     """Knows where each setting comes from.
 
     Args:

@@ -98,8 +98,8 @@ class WorkersConfig(Section, frozen=True):
     """The section ``workers``: bounds of what a program may start, so that one that starts itself without end is an error.
 
     Attributes:
-        max: So many workers may run at a time.
-        max_depth: So many may be below each other: the first one, one that it started, and so on.
+        max: The most workers that run at a time.
+        max_depth: The most workers below each other: the first one, one that it started, and so on.
     """
 
     max: Many = 2000

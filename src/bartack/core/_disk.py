@@ -15,7 +15,7 @@ import sys
 from functools import cache
 from typing import Protocol
 
-from bartack.core._facts import WITH_TIMES, Asking, FileFacts
+from bartack.core._facts import WITH_TIMES, FileFacts, StatMethod
 
 FILE_MODE = 0o600
 DIR_MODE = 0o700
@@ -217,7 +217,7 @@ else:
 
 
 @cache
-def _best_way_to_ask() -> Asking:
+def _best_way_to_ask() -> StatMethod:
     try:
         from bartack.core._statx import WITHOUT_TIMES  # noqa: PLC0415 - ctypes is slow to import
     except (ImportError, AttributeError):

@@ -35,11 +35,11 @@ def all_named_with_times(fds: tuple[int, ...]) -> bool:
     return all(os.fstat(fd).st_nlink for fd in fds)
 
 
-class Asking(NamedTuple):
+class StatMethod(NamedTuple):
     """A way to ask the operating system about open files."""
 
     facts: Callable[[int], FileFacts]
     all_named: Callable[[tuple[int, ...]], bool]
 
 
-WITH_TIMES: Final = Asking(ask_with_times, all_named_with_times)
+WITH_TIMES: Final = StatMethod(ask_with_times, all_named_with_times)

@@ -7,7 +7,7 @@ import struct
 from stat import S_ISREG
 from typing import Final
 
-from bartack.core._facts import Asking, FileFacts, ask_with_times
+from bartack.core._facts import FileFacts, StatMethod, ask_with_times
 
 _AT_EMPTY_PATH: Final = 0x1000
 _LINKS: Final = 0x4
@@ -64,4 +64,4 @@ def ask_birth(path: bytes) -> int | None:
     return seconds * 1_000_000 + nanoseconds // 1000 if mask & _BIRTH else None
 
 
-WITHOUT_TIMES: Final = Asking(ask_without_times, all_named_without_times)
+WITHOUT_TIMES: Final = StatMethod(ask_without_times, all_named_without_times)

@@ -306,7 +306,7 @@ class FileJournal(Closing):
         return self._blobs.get(ref)
 
     def close(self) -> None:
-        """Let go of the ownership. What is staged and not committed is dropped."""
+        """Release the ownership. What is staged and not committed is dropped."""
         if self._file.fd >= 0:
             self._cut_filling()
             self._file.close()

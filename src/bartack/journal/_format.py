@@ -239,7 +239,7 @@ def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | N
             continue
         if _is_later(text, seeds, scanner.next_seq):
             return Damage(scanner.offset, scanner.next_seq, problem, torn=False)
-        seeds = _seeds_behind(text, None if found else scanner.crc)
+        seeds = _seeds_after(text, None if found else scanner.crc)
         found = True
     return Damage(scanner.offset, scanner.next_seq, problem, torn=True) if found else None
 
@@ -293,7 +293,7 @@ def _fits(text: bytes, seed: int) -> bool:
     return text[-CRC_SIZE:] == b',"crc":"%08x"}' % sealed and _match_head(text) is not None
 
 
-def _seeds_behind(text: bytes, seed: int | None) -> set[int]:
+def _seeds_after(text: bytes, seed: int | None) -> set[int]:
     """The CRCs a line after ``text`` may be seeded with: the stored one and, if the damage hit just that, the true one."""
     tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
     seeds = {int(tail[1], 16)} if tail else set[int]()

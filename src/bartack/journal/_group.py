@@ -90,7 +90,7 @@ class GroupCommit:
         waiting, error, took = finished
         self._slow = took > self._slow_s
         try:
-            _tell(waiting, error)
+            _notify(waiting, error)
         finally:
             self.flush()
 
@@ -105,7 +105,7 @@ class GroupCommit:
                 self._writer.close()
                 finished = self._writer.finished()
                 if finished is not None:
-                    _tell(finished[0], finished[1])
+                    _notify(finished[0], finished[1])
         finally:
             try:
                 if waiting:
@@ -122,7 +122,7 @@ class GroupCommit:
             self._waiting = waiting + self._waiting
             raise
         self._slow = took > self._slow_s
-        _tell(waiting, error)
+        _notify(waiting, error)
 
     def _hand_over(self, waiting: list[Done]) -> None:
         if self._writer is None:
@@ -139,7 +139,7 @@ def _commit(journal: Journal) -> tuple[JournalError | None, float]:
     return None, perf_counter() - started
 
 
-def _tell(waiting: list[Done], error: JournalError | None) -> None:
+def _notify(waiting: list[Done], error: JournalError | None) -> None:
     """Notify all of them; an error in one callback must not keep the others from being called."""
     failed: Exception | None = None
     for done in waiting:

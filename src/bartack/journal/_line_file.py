@@ -35,7 +35,7 @@ class Lines(NamedTuple):
     marks: list[Mark]
 
 
-class Aside(NamedTuple):
+class SavedCopy(NamedTuple):
     """A copy of a part of the file."""
 
     path: str
@@ -163,7 +163,7 @@ class LineFile:
         self._disk.truncate(self.fd, self.size_bytes)
         self._disk.sync(self.fd)
 
-    def copy_aside(self, name: str, offset: int) -> Aside:
+    def copy_aside(self, name: str, offset: int) -> SavedCopy:
         """Copy the file from ``offset`` on, without the blank lines at its end, to a new file beside it."""
         end = find_end(self._disk, self.fd)
         directory = os.path.dirname(self.path)
@@ -177,7 +177,7 @@ class LineFile:
         finally:
             self._disk.close(fd)
         self._disk.sync_dir(directory)
-        return Aside(path, size - offset)
+        return SavedCopy(path, size - offset)
 
     def _open_new(self, stem: str) -> tuple[str, int]:
         """A new file with a number in its name if it needs one: the same place may be torn more than once."""

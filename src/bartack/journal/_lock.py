@@ -51,7 +51,7 @@ class FileLock:
         self._disk.sync(self.fd)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self.fd >= 0:
             self._disk.close(self.fd)
             self.fd = -1

@@ -175,7 +175,7 @@ class MemoryJournal(Closing):
         return self.store.get(ref)
 
     def close(self) -> None:
-        """Let go of the ownership. What is staged and not committed is dropped."""
+        """Release the ownership. What is staged and not committed is dropped."""
         if not self._closed and not self.lost:
             self.store.owned = False
         self._closed = True

@@ -184,7 +184,7 @@ class FileReader(Closing):
         return load_value(self._blobs, entry)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1

@@ -68,11 +68,11 @@ def find_secrets(
     """
     known = tuple(places)
     values = {name: environ[name] for name in sorted(environ) if rule.covers(name) and _NAME.fullmatch(name)}
-    hidden = (name for name, value in values.items() if _tells(value.strip(), rule.min_length, known))
+    hidden = (name for name, value in values.items() if _is_revealing(value.strip(), rule.min_length, known))
     return Secrets(values, tuple(hidden))
 
 
-def _tells(value: str, shortest: int, places: tuple[str, ...]) -> bool:
+def _is_revealing(value: str, shortest: int, places: tuple[str, ...]) -> bool:
     if len(value) < shortest or value.isdigit() or value.lower() in _ORDINARY:
         return False
     return not any(value in place for place in places)

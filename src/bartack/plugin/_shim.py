@@ -201,7 +201,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     try:
         body, truncated = read_stdin()
-        signal.signal(signal.SIGALRM, lambda number, frame: _let_go(home, event))
+        signal.signal(signal.SIGALRM, lambda number, frame: _release_agent(home, event))
         keep(home, make_header(event, truncated) + b"\n" + body)
     except OSError as error:
         log(home, event, error.strerror or str(error))
@@ -212,7 +212,7 @@ def _give_up(home: str, event: str) -> None:
     os._exit(0)
 
 
-def _let_go(home: str, event: str) -> None:
+def _release_agent(home: str, event: str) -> None:
     """Let the agent continue. Work that was in progress when the time was over continues in a process that is not waited for."""
     if os.fork():  # bartack: allow[unsupervised_process] it ends by itself, and must not be waited for
         os._exit(0)

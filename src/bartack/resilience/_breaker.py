@@ -18,7 +18,16 @@ from typing import Final, Protocol, TypeVar, cast, overload
 from bartack.core import Clock, SystemClock
 from bartack.errors import ResilienceError
 from bartack.resilience import _circuit
-from bartack.resilience._circuit import Circuit, CircuitState, Lease, Moment, Record, Refused, Rules, Ticket
+from bartack.resilience._circuit import (
+    Circuit,
+    CircuitState,
+    ClockReading,
+    Lease,
+    Record,
+    Refused,
+    Rules,
+    Ticket,
+)
 from bartack.resilience._home import boot_id
 from bartack.resilience._mirror import iso
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
@@ -42,14 +51,14 @@ _SHORTEST_LEASE_S: Final = 10.0
 _PRIVATE: Final = "breaker"
 
 
-class _Keeper(Protocol):
+class _CircuitStore(Protocol):
     """Where the state is kept. ``change`` is atomic."""
 
     def change(self, work: Callable[[Circuit], tuple[Circuit, R]]) -> tuple[Circuit, Circuit, R]: ...
 
     def look(self) -> Circuit: ...
 
-    def moment(self) -> Moment: ...
+    def moment(self) -> ClockReading: ...
 
 
 class CircuitBreaker:
@@ -89,14 +98,14 @@ class CircuitBreaker:
         self.ignore = ignore
         self._telemetry = telemetry
         self._in_flight = 0
-        self._private = _MemoryKeeper(clock or SystemClock())
-        self._shared = _RowKeeper(store, name) if store is not None and name else None
+        self._private = _PrivateCircuit(clock or SystemClock())
+        self._shared = _SharedCircuit(store, name) if store is not None and name else None
         self._warned = False
 
     def share(self, store: StateStore, name: str) -> None:
         """Share the state with all processes, as a row of this database."""
         self.name = name
-        self._shared = _RowKeeper(store, name)
+        self._shared = _SharedCircuit(store, name)
 
     @overload
     async def execute(self, func: Callable[[], Awaitable[T]], *, call_timeout: float = 2.0) -> Outcome[T]: ...
@@ -237,10 +246,10 @@ class CircuitBreaker:
     def _look(self) -> Circuit:
         return self._kept(lambda keeper: keeper.look())
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> ClockReading:
         return (self._shared or self._private).moment()
 
-    def _kept(self, use: Callable[[_Keeper], R]) -> R:
+    def _kept(self, use: Callable[[_CircuitStore], R]) -> R:
         if self._shared is None:
             return use(self._private)
         try:
@@ -298,7 +307,7 @@ def fault_of(status: int) -> str:
     return "redirect" if 300 <= status < 400 else ""
 
 
-class _MemoryKeeper:
+class _PrivateCircuit:
     """State of one object."""
 
     def __init__(self, clock: Clock) -> None:
@@ -315,8 +324,8 @@ class _MemoryKeeper:
     def look(self) -> Circuit:
         return self._circuit
 
-    def moment(self) -> Moment:
-        return Moment(self._clock.monotonic_ns() / 1e9, self._clock.now_us() / 1e6, boot_id())
+    def moment(self) -> ClockReading:
+        return ClockReading(self._clock.monotonic_ns() / 1e9, self._clock.now_us() / 1e6, boot_id())
 
 
 _COLUMNS: Final = (
@@ -325,7 +334,7 @@ _COLUMNS: Final = (
 )
 
 
-class _RowKeeper:
+class _SharedCircuit:
     """State of one row of the database, with its leases."""
 
     def __init__(self, store: StateStore, name: str) -> None:
@@ -348,8 +357,8 @@ class _RowKeeper:
     def look(self) -> Circuit:
         return self._store.read(self._load)
 
-    def moment(self) -> Moment:
-        return Moment(self._store.now(), self._store.wall(), self._store.boot)
+    def moment(self) -> ClockReading:
+        return ClockReading(self._store.now(), self._store.wall(), self._store.boot)
 
     def _load(self, connection: sqlite3.Connection) -> Circuit:
         row = connection.execute(f"SELECT {_COLUMNS} FROM breaker WHERE name=?", (self._name,)).fetchone()

@@ -36,7 +36,7 @@ class CircuitState(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """A reading of both clocks."""
 
     now: float
@@ -61,7 +61,7 @@ class Lease(NamedTuple):
     generation: int
     boot: str
 
-    def alive(self, moment: Moment) -> bool:
+    def alive(self, moment: ClockReading) -> bool:
         """Whether the holder may still be at work."""
         return self.boot == moment.boot and self.until > moment.now
 
@@ -106,7 +106,9 @@ class Refused(NamedTuple):
     state: CircuitState
 
 
-def admit(circuit: Circuit, rules: Rules, moment: Moment, holder: str) -> tuple[Circuit, Ticket | Refused]:
+def admit(
+    circuit: Circuit, rules: Rules, moment: ClockReading, holder: str
+) -> tuple[Circuit, Ticket | Refused]:
     """Decide on one call."""
     record = circuit.record
     if record.state is CircuitState.CLOSED:
@@ -124,7 +126,7 @@ def _half_opened(record: Record) -> Circuit:
 
 
 def _admit_probe(
-    circuit: Circuit, rules: Rules, moment: Moment, holder: str
+    circuit: Circuit, rules: Rules, moment: ClockReading, holder: str
 ) -> tuple[Circuit, Ticket | Refused]:
     alive = tuple(lease for lease in circuit.leases if lease.alive(moment))
     if len(alive) >= rules.probes:
@@ -135,7 +137,7 @@ def _admit_probe(
     return circuit._replace(leases=(*alive, lease)), Ticket(generation, holder, probe=True)
 
 
-def wait_s(record: Record, rules: Rules, moment: Moment) -> float:
+def wait_s(record: Record, rules: Rules, moment: ClockReading) -> float:
     """How long an open breaker stays so; 0 when a probe may be made."""
     if record.boot == moment.boot:
         return max(record.opened_at + rules.timeout_s - moment.now, record.not_before - moment.now, 0.0)
@@ -144,7 +146,7 @@ def wait_s(record: Record, rules: Rules, moment: Moment) -> float:
     return min(max(left, 0.0), rules.timeout_s)
 
 
-def succeed(circuit: Circuit, moment: Moment, ticket: Ticket) -> Circuit:
+def succeed(circuit: Circuit, moment: ClockReading, ticket: Ticket) -> Circuit:
     """A call has returned."""
     record = circuit.record
     if ticket.generation != record.generation:
@@ -155,7 +157,7 @@ def succeed(circuit: Circuit, moment: Moment, ticket: Ticket) -> Circuit:
     return Circuit(record._replace(state=CircuitState.CLOSED, generation=record.generation + 1, reason=None))
 
 
-def fail(circuit: Circuit, rules: Rules, moment: Moment, ticket: Ticket) -> Circuit:
+def fail(circuit: Circuit, rules: Rules, moment: ClockReading, ticket: Ticket) -> Circuit:
     """A call has raised."""
     record = circuit.record
     if ticket.generation != record.generation:
@@ -171,7 +173,9 @@ def give_back(circuit: Circuit, ticket: Ticket) -> Circuit:
     return circuit._replace(leases=tuple(one for one in circuit.leases if one.holder != ticket.holder))
 
 
-def trip(circuit: Circuit, moment: Moment, reason: str, wait: float, ticket: Ticket | None = None) -> Circuit:
+def trip(
+    circuit: Circuit, moment: ClockReading, reason: str, wait: float, ticket: Ticket | None = None
+) -> Circuit:
     """Open at once, for at least ``wait`` seconds. With a ticket, only if its result still counts."""
     record = circuit.record
     if ticket is not None and ticket.generation != record.generation:
@@ -186,7 +190,7 @@ def trip(circuit: Circuit, moment: Moment, reason: str, wait: float, ticket: Tic
     return _opened(later, moment, reason)
 
 
-def turn_healthy(circuit: Circuit, moment: Moment) -> Circuit:
+def turn_healthy(circuit: Circuit, moment: ClockReading) -> Circuit:
     """The service was found healthy: what failures opened may be tried before its time."""
     record = circuit.record
     over = record.boot != moment.boot or record.not_before <= moment.now
@@ -200,12 +204,12 @@ def closed(circuit: Circuit) -> Circuit:
     return Circuit(Record(generation=circuit.record.generation + 1))
 
 
-def available(circuit: Circuit, rules: Rules, moment: Moment) -> bool:
+def available(circuit: Circuit, rules: Rules, moment: ClockReading) -> bool:
     """Whether a call would be let through now."""
     return isinstance(admit(circuit, rules, moment, "")[1], Ticket)
 
 
-def _opened(record: Record, moment: Moment, reason: str) -> Circuit:
+def _opened(record: Record, moment: ClockReading, reason: str) -> Circuit:
     return Circuit(
         record._replace(
             state=CircuitState.OPEN,

@@ -34,7 +34,7 @@ _FAILURES_DOWN: Final = 3
 _LOG_S: Final = 30 * 86_400.0
 
 
-class Known(NamedTuple):
+class HealthRecord(NamedTuple):
     """What is known of a service, and since when."""
 
     level: str = UNKNOWN
@@ -79,7 +79,7 @@ class HealthChecker:
         self.on_recovery: Callable[[], None] | None = None
         self._clock = clock or SystemClock()
         self._telemetry = telemetry
-        self._own = Known()
+        self._own = HealthRecord()
         self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]] | None = None
 
     # The attributes of the older API. What is known is shared, so they are read from the record and not kept here.
@@ -172,7 +172,7 @@ class HealthChecker:
     def _learn(self, level: str, data: dict[str, object] | None) -> None:
         before = self._load()
         good = level in GOOD
-        after = Known(
+        after = HealthRecord(
             level,
             self._clock_now(),
             self._clock_wall(),
@@ -188,20 +188,20 @@ class HealthChecker:
             if good and before.level == DOWN and self.on_recovery is not None:
                 self.on_recovery()
 
-    def _set(self, known: Known) -> None:
+    def _set(self, known: HealthRecord) -> None:
         """Replace the counts; the level stays."""
         self._own = known
         self._share(known, known)
 
-    def _fresh(self) -> Known | None:
+    def _fresh(self) -> HealthRecord | None:
         known = self._load()
         return known if self._is_fresh(known) else None
 
-    def _is_fresh(self, known: Known) -> bool:
+    def _is_fresh(self, known: HealthRecord) -> bool:
         age = self._clock_now() - known.checked_at
         return known.level != UNKNOWN and known.boot == self._boot() and age < self.check_interval
 
-    def _load(self) -> Known:
+    def _load(self) -> HealthRecord:
         if self.store is None:
             return self._own
         try:
@@ -209,8 +209,8 @@ class HealthChecker:
         except ResilienceError:
             return self._own
         if row is None:
-            return Known()
-        return Known(*row[:6], data=parse_object(row[6].encode()) if row[6] else None)
+            return HealthRecord()
+        return HealthRecord(*row[:6], data=parse_object(row[6].encode()) if row[6] else None)
 
     def _select(self, connection: sqlite3.Connection) -> tuple[str, float, float, str, int, int, str] | None:
         query = "SELECT level,checked_at,checked_wall,boot,failures,successes,data FROM health WHERE origin=?"
@@ -219,7 +219,7 @@ class HealthChecker:
         ).fetchone()
         return found
 
-    def _share(self, before: Known, after: Known) -> None:
+    def _share(self, before: HealthRecord, after: HealthRecord) -> None:
         if self.store is None:
             return
         origin = origin_of(self.base_url)
@@ -249,7 +249,7 @@ class HealthChecker:
         except ResilienceError as error:
             _log.debug("health of %s is not shared now: %s", origin, error)
 
-    def _report(self, before: Known, after: Known) -> None:
+    def _report(self, before: HealthRecord, after: HealthRecord) -> None:
         level = logging.INFO if after.level in GOOD else logging.WARNING
         _log.log(level, "service %s is %s, was %s", self.base_url, after.level, before.level)
         if self._telemetry.wanted(HealthChanged):

@@ -109,7 +109,7 @@ class StateStore(Closing):
         self._counting = threading.Lock()
 
     def rehome(self, directory: str | os.PathLike[str]) -> None:
-        """Go on in another state home."""
+        """Continue in another state home."""
         self.close()
         self.directory = Path(directory)
         self.path = self.directory / DATABASE

@@ -215,7 +215,7 @@ class JournalContract:
             assert journal.commit() == journal.synced_seq == before[-1].seq
             assert list(journal.read()) == before
 
-    def test_a_refused_group_leaves_nothing_behind(self) -> None:
+    def test_nothing_is_left_of_a_refused_group(self) -> None:
         with self.engine.open() as journal:
             last = journal.last_seq
             raised(EntryError, lambda: journal.stage(Draft("good"), Draft("BAD")))
@@ -535,7 +535,7 @@ class JournalContract:
             assert journal.get_blob(kept) == b"kept"
             raised(BlobMissingError, lambda: journal.get_blob(gone))
 
-    def test_nothing_is_collected_while_somebody_owns_the_journal(self) -> None:
+    def test_nothing_is_collected_while_the_journal_has_an_owner(self) -> None:
         with self.engine.open() as journal:
             ref = journal.put_blob(b"not yet referred to")
             raised(JournalLockedError, self.engine.collect)
@@ -581,7 +581,7 @@ class JournalContract:
         with self.engine.open() as journal:
             assert own_kinds(journal.read()) == ["first", "second", "third"]
 
-    def test_closing_a_group_commits_what_waits_and_tells_everybody(self) -> None:
+    def test_closing_a_group_commits_what_waits_and_notifies_all_appenders(self) -> None:
         for slow_s in (1.0, -1.0):
             notices = Notices()
             with self.engine.open() as journal:
@@ -597,7 +597,7 @@ class JournalContract:
                 assert journal.synced_seq == journal.last_seq
                 raised(JournalClosedError, partial(group.append, (Draft("late"),), partial(notices.note, 4)))
 
-    def test_an_appender_that_raises_keeps_the_news_from_nobody(self) -> None:
+    def test_an_appender_that_raises_does_not_keep_others_from_being_notified(self) -> None:
         notices = Notices()
 
         def fail(_: JournalError | None) -> None:

@@ -41,8 +41,8 @@ class CountingService:
         self.status = 200
         self.headers: Mapping[str, str] = {}
         self.health: tuple[int, dict[str, object]] = (200, {"status": "healthy"})
-        self._go_on = threading.Event()
-        self._go_on.set()
+        self._resumed = threading.Event()
+        self._resumed.set()
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
         self._sessions: ProofSessions | None = None
@@ -79,11 +79,11 @@ class CountingService:
 
     def hang(self) -> None:
         """Take connections and say nothing."""
-        self._go_on.clear()
+        self._resumed.clear()
 
     def answer_again(self) -> None:
         """Answer those that hang, and all others."""
-        self._go_on.set()
+        self._resumed.set()
 
     def wait_for(self, count: int, timeout_s: float = 60.0) -> bool:
         """Wait until this number of different events was received; whether it was."""
@@ -116,11 +116,15 @@ class CountingService:
         with self._changed:
             self.requests[path] += 1
             self._changed.notify_all()
-        self._go_on.wait(LONGEST_HOLD_S)
+        self._resumed.wait(LONGEST_HOLD_S)
         if method == "GET":
             return self.health[0], {}, self.health[1]
         if self.status != 200:
-            return self.status, self.headers, {"success": False, "error": {"code": "told_so", "message": ""}}
+            return (
+                self.status,
+                self.headers,
+                {"success": False, "error": {"code": "as_demanded", "message": ""}},
+            )
         if path == "/lineage/track/batch":
             events = cast("list[dict[str, object]]", cast("dict[str, object]", body)["events"])
             results = [{"success": True, "data": self._take(event)} for event in events]

@@ -96,7 +96,7 @@ def check_mail(uses: Sequence[MailUse]) -> Iterable[Diagnostic]:
         if use.name is not None:
             named.setdefault(use.name, []).append(use)
     anywhere: set[Part] = {use.part for use in uses if use.name is None}
-    meant = _Meant(named)
+    meant = _NearMailbox(named)
     for name, its in named.items():
         parts: set[Part] = {*(use.part for use in its), *anywhere}
         if "both" not in parts:
@@ -106,7 +106,7 @@ def check_mail(uses: Sequence[MailUse]) -> Iterable[Diagnostic]:
                 yield from _never_matched(name, its)
 
 
-class _Meant:
+class _NearMailbox:
     """Finds the mailbox with a near name that has just what another one lacks.
 
     A search looks at every mailbox, so there are at most as many searches as a file has diagnostics that are shown.
@@ -129,7 +129,7 @@ class _Meant:
         return "" if near is None else f"did you mean `{near}`?"
 
 
-def _one_sided(uses: list[MailUse], parts: set[Part], meant: _Meant) -> Iterable[Diagnostic]:
+def _one_sided(uses: list[MailUse], parts: set[Part], meant: _NearMailbox) -> Iterable[Diagnostic]:
     first = uses[0]
     name = first.name or ""
     if "receive" not in parts:

@@ -117,7 +117,7 @@ BUILT_IN: Mapping[str, Type] = {
 
 
 def definition_of(kind: Type) -> Type:
-    """The type behind a declared name; `ANY` where there is no structure."""
+    """The type of a declared name; `ANY` where there is no structure."""
     seen: set[int] = set()
     while isinstance(kind, Named):
         if id(kind) in seen or kind.definition is None:

@@ -177,7 +177,7 @@ class Cursor(ABC):
             self.meaningless(is_number=group == BAD_NUMBER)
 
     def resume(self, at: int) -> None:
-        """Go on reading code at `at`."""
+        """Continue reading code at `at`."""
         self.end = at
         self.advance()
         if self.hushed:

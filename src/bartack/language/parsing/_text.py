@@ -17,7 +17,7 @@ from bartack.language.syntax._source import Span
 
 STRING = re.compile(r'[^"\\$\r]+')
 RAW = re.compile(r"[^'\\\n]+")
-RAW_GOES_ON = re.compile(r"(?:\n[^'\n]{0,200}){1,20}'(?=[ \t]*(?:[;,)\]}.+]|\r?\n|\Z))")
+RAW_CONTINUES = re.compile(r"(?:\n[^'\n]{0,200}){1,20}'(?=[ \t]*(?:[;,)\]}.+]|\r?\n|\Z))")
 PROMPT = re.compile(r"[{}$]|(?<!\w)do(?=[ \t\r\n]*\{)")
 VALUE = re.compile(rf"\$(?:({WORD})|(\{{)|(@\{{)|(\())")
 LITERAL = re.compile(r"\$'(.)'", re.DOTALL)
@@ -184,7 +184,7 @@ class TextParser(Cursor):
 
     def unclosed_raw(self, start: int, end: int) -> None:
         """Report a `'…'` without its end on its line; lines below that seem to be the rest of it are gone past."""
-        rest = RAW_GOES_ON.match(self.text, end)
+        rest = RAW_CONTINUES.match(self.text, end)
         helps = ('a text over several lines is written `"…"`',) if rest else ()
         if not rest and '"' in self.text[start:end]:
             helps = ("it begins with `'`, so it must end with `'`",)

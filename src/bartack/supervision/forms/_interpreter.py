@@ -61,7 +61,7 @@ _FLAGS: Final = {
 _TERM: Final = {signal.SIGTERM}
 
 
-class _Order(msgspec.Struct, array_like=True):
+class _Request(msgspec.Struct, array_like=True):
     """The request to an interpreter."""
 
     form: Form
@@ -70,7 +70,7 @@ class _Order(msgspec.Struct, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_Order).decode
+_decode: Final = msgspec.msgpack.Decoder(_Request).decode
 
 
 def pack_form(form: Form, cwd: str, env: Mapping[str, str]) -> bytes:
@@ -80,7 +80,7 @@ def pack_form(form: Form, cwd: str, env: Mapping[str, str]) -> bytes:
         OSError: A variable or the directory cannot be given to a program.
     """
     pairs = [(encode_word(name), encode_word(value)) for name, value in env.items()]
-    return _encode(_Order(form, encode_word(cwd), pairs))
+    return _encode(_Request(form, encode_word(cwd), pairs))
 
 
 def form_main(payload: bytes, fds: list[int]) -> int:
@@ -128,7 +128,7 @@ class _Ready(NamedTuple):
     places: list[tuple[int, str, bytes | int]]
 
 
-class _Ends(NamedTuple):
+class _Pipes(NamedTuple):
     """What a forked process reads and writes, and what of its parent's pipes it must not keep."""
 
     stdin: int = 0
@@ -223,7 +223,7 @@ class Interpreter:
     def _capture(self, form: Form) -> str:
         """What a form writes. If it fails, so does all of the form it is in."""
         output, feed = os.pipe()
-        pid = self._fork(lambda: self.run_last(form), _Ends(stdout=feed, foreign=(output,)))
+        pid = self._fork(lambda: self.run_last(form), _Pipes(stdout=feed, foreign=(output,)))
         os.close(feed)
         parts: list[bytes] = []
         size = 0
@@ -252,7 +252,7 @@ class Interpreter:
         for place, ready in enumerate(commands, start=1):
             following, out = (0, 1) if place == len(commands) else os.pipe()
             foreign = tuple(fd for fd in (following, aborts) if fd > 0)
-            pids.append(self._fork(partial(self._run_child, ready, report), _Ends(feed, out, foreign)))
+            pids.append(self._fork(partial(self._run_child, ready, report), _Pipes(feed, out, foreign)))
             for fd in (feed, out):
                 if fd > 1:
                     os.close(fd)
@@ -260,10 +260,10 @@ class Interpreter:
         statuses = [_wait(pid) for pid in pids]
         if report > 0:
             os.close(report)
-            self._hear_aborts(aborts)
+            self._check_aborts(aborts)
         return _status_of(statuses)
 
-    def _hear_aborts(self, aborts: int) -> None:
+    def _check_aborts(self, aborts: int) -> None:
         """Whether a group reported that the form is over, although the form around it would continue."""
         os.set_blocking(aborts, False)
         try:
@@ -288,7 +288,7 @@ class Interpreter:
             _end_by(signal.SIGPIPE)
         return _exit_code(status)
 
-    def _fork(self, work: Callable[[], int], ends: _Ends) -> int:
+    def _fork(self, work: Callable[[], int], ends: _Pipes) -> int:
         """Fork a process that does ``work`` and ends with its result, unless we are asked to end."""
         me = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _TERM)
@@ -350,7 +350,7 @@ def start_status(number: int) -> int:
     return NOT_FOUND if number in {errno.ENOENT, errno.EINVAL} else NOT_EXECUTABLE
 
 
-def _be_child(parent: int, work: Callable[[], int], ends: _Ends, mask: Iterable[int]) -> NoReturn:
+def _be_child(parent: int, work: Callable[[], int], ends: _Pipes, mask: Iterable[int]) -> NoReturn:
     """The whole life of a forked process: nothing of it may come back to where it was forked."""
     code = EXIT_INTERNAL
     try:
@@ -365,7 +365,7 @@ def _be_child(parent: int, work: Callable[[], int], ends: _Ends, mask: Iterable[
         os._exit(code)
 
 
-def _connect(ends: _Ends) -> None:
+def _connect(ends: _Pipes) -> None:
     for target, fd in enumerate((ends.stdin, ends.stdout)):
         if fd != target:
             os.dup2(fd, target)

@@ -59,7 +59,7 @@ class ParentClient(Closing):
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self._process = process
         self._channel = Channel(sock, EVENTS)
-        self._told = False
+        self._reported = False
         self._program_pid = 0
 
     @classmethod
@@ -191,8 +191,8 @@ class ParentClient(Closing):
             if isinstance(event, ParentReady):
                 self._program_pid = event.pid
             events.append(msgspec.structs.replace(event, pidfds=fds) if isinstance(event, Started) else event)
-        if not self._channel.alive and not self._told:
-            self._told = True
+        if not self._channel.alive and not self._reported:
+            self._reported = True
             events.append(ParentDied())
         return events
 
@@ -206,7 +206,7 @@ class ParentClient(Closing):
         if self._channel.alive:
             self._channel.send(Bye())
             self._wait_end(timeout_s)
-        self._told = True
+        self._reported = True
         if self._channel.alive:
             self._process.terminate()
             until = time.monotonic() + GRACE_S + 1

@@ -15,7 +15,7 @@ _END_S: Final = GRACE_S + 3.0
 """How long guardians may take to end everything."""
 
 
-class Ran(NamedTuple):
+class GuardedResult(NamedTuple):
     """How a program ended, and what it wrote."""
 
     code: int
@@ -31,7 +31,7 @@ def run_guarded(
     errors: int | None,
     timeout_s: float,
     account: Account | None = None,
-) -> Ran | None:
+) -> GuardedResult | None:
     """Run a module of ours below guardians, and wait until nothing of it is left; ``None`` if it took too long.
 
     Args:
@@ -60,7 +60,7 @@ def run_guarded(
         return None
     finally:
         _end(process)
-    return Ran(process.returncode, output)
+    return GuardedResult(process.returncode, output)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

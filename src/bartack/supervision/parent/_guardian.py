@@ -90,7 +90,7 @@ class Guardian:
         self._owner = owner
         self._child = child
         self._grace_s = grace_s
-        self._told = False
+        self._terminated = False
         self._until: float | None = None
         self._awake = _catch_signals(self._note)
 
@@ -101,13 +101,13 @@ class Guardian:
             select.select([self._awake], [], [], self._patience_s())
             _drain(self._awake)
             status = _reap(self._child)
-            if status is None and self._until is None and (self._told or os.getppid() != self._owner):
+            if status is None and self._until is None and (self._terminated or os.getppid() != self._owner):
                 self._end_child()
         _end_everything()
         return -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._told = self._told or number == signal.SIGTERM
+        self._terminated = self._terminated or number == signal.SIGTERM
 
     def _end_child(self) -> None:
         """It is not reaped yet, so its number is its own. One that was stopped has to continue to end anything."""

@@ -33,14 +33,14 @@ from bartack.supervision.parent._spawn import (
     OWN_SIGNALS,
     SLOT,
     Entry,
-    Home,
+    ParentSetup,
     StartError,
     Streams,
     check_single_thread,
     fork_entry,
     fork_pipeline,
-    open_home,
     plan_pipeline,
+    prepare_parent,
 )
 from bartack.supervision.parent._trees import Child, Trees
 from bartack.supervision.parent._wire import (
@@ -93,7 +93,7 @@ class Parent:
         channel: Channel[Command],
         owner: Owner,
         entry: Entry,
-        home: Home,
+        setup: ParentSetup,
         wakeup: int,
         cgroups: CgroupTree | None,
         warm_up: Callable[[], None] | None = None,
@@ -104,7 +104,7 @@ class Parent:
         self._channel = channel
         self._owner = owner
         self._entry = entry
-        self._home = home
+        self._setup = setup
         self._wakeup = wakeup
         self._cgroups = cgroups
         self._warm_up = warm_up
@@ -115,7 +115,7 @@ class Parent:
     def run(self) -> int:
         """Serve until the hub is gone or says so; nothing is left below when this returns."""
         try:
-            self._channel.send(ParentReady(self._home.pid))
+            self._channel.send(ParentReady(self._setup.pid))
             while self._leaving is None:
                 self._turn()
             return self._leaving
@@ -234,7 +234,7 @@ class Parent:
             cgroup = None if self._cgroups is None else self._cgroups.make(command.token)
             report = self._exec(command, fds, pids, cgroup) if isinstance(command, Exec) else None
             if isinstance(command, Fork):
-                pids.append(fork_entry(self._home, self._entry, command.payload, fds, env, cgroup))
+                pids.append(fork_entry(self._setup, self._entry, command.payload, fds, env, cgroup))
         except (StartError, OSError) as error:
             self._trees.fail_start(command.token, env, pids, cgroup, error)
             return
@@ -246,7 +246,7 @@ class Parent:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             streams = Streams(*(null if place < 0 else fds[place] for place in command.stdio))
-            return fork_pipeline(self._home, plans, command.cwd, env, streams, pids, cgroup)
+            return fork_pipeline(self._setup, plans, command.cwd, env, streams, pids, cgroup)
         finally:
             os.close(null)
 
@@ -304,11 +304,11 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     owner = Owner(system.open_pidfd(hub), above)
     if owner.is_dead():
         return EXIT_OWNER_DEAD
-    home = open_home()
+    setup = prepare_parent()
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, owner, entry, home, wakeup, _open_cgroup_tree(lock), warm_up, lock=lock)
+    parent = Parent(channel, owner, entry, setup, wakeup, _open_cgroup_tree(lock), warm_up, lock=lock)
     gc.collect()
     gc.freeze()
     gc.disable()

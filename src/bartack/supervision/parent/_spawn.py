@@ -50,7 +50,7 @@ class StartError(Exception):
         self.index = index
 
 
-class Home(NamedTuple):
+class ParentSetup(NamedTuple):
     """What a child has to know of the parent program it comes from."""
 
     pid: int
@@ -68,12 +68,12 @@ class Plan(NamedTuple):
     argv: list[bytes]
 
 
-def open_home() -> Home:
+def prepare_parent() -> ParentSetup:
     """Take note of what children need, and raise the limit of descriptors for this process."""
     given = os.environ.pop(ORIGINAL, "")
     soft = raise_files()
     ignored = tuple(number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN)
-    return Home(os.getpid(), int(given) if given.isdigit() else soft, system.find_slot(SLOT), ignored)
+    return ParentSetup(os.getpid(), int(given) if given.isdigit() else soft, system.find_slot(SLOT), ignored)
 
 
 def check_single_thread() -> None:
@@ -84,7 +84,7 @@ def check_single_thread() -> None:
 
 
 def fork_entry(
-    home: Home,
+    setup: ParentSetup,
     entry: Entry,
     payload: bytes,
     fds: list[int],
@@ -97,14 +97,14 @@ def fork_entry(
         return _settle(pid, pid)
     code = EXIT_INTERNAL
     try:
-        _leave(home, 0)
+        _leave(setup, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _close_others(fds)
         for name, value in env.items():
             os.environ[name] = value
-        if home.slot is not None and SLOT in env:
-            system.fill_slot(home.slot, env[SLOT])
+        if setup.slot is not None and SLOT in env:
+            system.fill_slot(setup.slot, env[SLOT])
         gc.enable()
         code = entry(payload, fds)
     except SystemExit as leaving:
@@ -180,7 +180,7 @@ class Streams(NamedTuple):
 
 
 def fork_pipeline(
-    home: Home,
+    setup: ParentSetup,
     plans: Sequence[Plan],
     cwd: bytes,
     env: Mapping[bytes, bytes],
@@ -203,7 +203,7 @@ def fork_pipeline(
                 group = pids[0] if pids else 0
                 pid = _fork(cgroup)
                 if not pid:
-                    _become(home, plan, cwd, env, Streams(feed, out, streams.stderr), group, index, failing)
+                    _become(setup, plan, cwd, env, Streams(feed, out, streams.stderr), group, index, failing)
                 pids.append(_settle(pid, group or pid))
             finally:
                 if not last:
@@ -222,7 +222,7 @@ def fork_pipeline(
 
 
 def _become(
-    home: Home,
+    setup: ParentSetup,
     plan: Plan,
     cwd: bytes,
     env: Mapping[bytes, bytes],
@@ -234,8 +234,8 @@ def _become(
     """Turn the forked child into its program, or say why not."""
     problem = errno.EINVAL
     try:
-        _leave(home, group)
-        for number in home.ignored:
+        _leave(setup, group)
+        for number in setup.ignored:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.chdir(cwd)
@@ -286,17 +286,17 @@ def _settle(pid: int, group: int) -> int:
     return pid
 
 
-def _leave(home: Home, group: int) -> None:
+def _leave(setup: ParentSetup, group: int) -> None:
     """The first things in a child: die with the parent, lead a group, answer no signal in the parent's way."""
     system.set_death_signal(signal.SIGKILL)
-    if os.getppid() != home.pid:
+    if os.getppid() != setup.pid:
         os._exit(EXIT_INTERNAL)
     os.setpgid(0, group)
     signal.set_wakeup_fd(-1)
     for number in OWN_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (home.soft_limit, limit))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (setup.soft_limit, limit))
 
 
 def _close_others(kept: Sequence[int]) -> None:

@@ -302,16 +302,16 @@ class Trees:
         if not ending:
             return
         members = self._members(ending)
-        # A process that died during the look may have forked after it was seen: a tree that seems empty may not be.
+        # A process that died during the look may have forked after it was seen: a tree that seems empty might not be.
         certain = not self._reap() and self._membership.certain
         for child in ending:
             self._judge(child, members[child.token], now, certain=certain)
 
-    def _kill_round(self, doomed: list[Child]) -> None:
-        if doomed:
-            tokens = {child.token for child in doomed}
-            groups = [child.tracked.group for child in doomed]
-            for child in doomed:
+    def _kill_round(self, killed: list[Child]) -> None:
+        if killed:
+            tokens = {child.token for child in killed}
+            groups = [child.tracked.group for child in killed]
+            for child in killed:
                 if child.cgroup is not None:
                     child.cgroup.kill()
             kill_round(lambda: self._iter_living(tokens), groups)

@@ -169,7 +169,7 @@ class Channel(Generic[In]):
     """Frames over one stream socket, without blocking.
 
     Attributes:
-        alive: Whether the other side can still be heard. Once it cannot, it is dead: there is no second connection.
+        alive: Whether the other side can still send. Once it cannot, it is dead: there is no second connection.
     """
 
     def __init__(self, sock: socket.socket, decoder: msgspec.json.Decoder[tuple[int, In]]) -> None:
@@ -289,7 +289,7 @@ class Channel(Generic[In]):
             body.release()
 
     def close(self) -> None:
-        """Let go of the socket and of every descriptor that is still on its way."""
+        """Close the socket and every descriptor that is still on its way."""
         self._drop_outgoing()
         _close_all(self._fds)
         self._fds.clear()

@@ -53,7 +53,7 @@ _before_fork, _after_fork_child, _after_fork_parent = (
     getattr(ctypes.pythonapi, f"PyOS_{name}", None)
     for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent")
 )
-_ask_robust_list, _tell_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0)) if _WIDE else (0, 0)
+_get_robust_list, _set_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0)) if _WIDE else (0, 0)
 
 
 def set_subreaper() -> bool:
@@ -111,16 +111,16 @@ def fork_into(group: int) -> int:
         not _before_fork
         or not _after_fork_child
         or not _after_fork_parent
-        or not _ask_robust_list
+        or not _get_robust_list
         or not known
     ):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    _syscall(_ask_robust_list, 0, ctypes.byref(head), ctypes.byref(size))
+    _syscall(_get_robust_list, 0, ctypes.byref(head), ctypes.byref(size))
     arguments = _CloneArguments(flags=_CLONE_FLAGS, child_tid=known, exit_signal=signal.SIGCHLD, cgroup=group)
     _before_fork()
     pid = int(_syscall(_CLONE3, ctypes.byref(arguments), ctypes.sizeof(arguments)))
     if pid == 0:
-        _syscall(_tell_robust_list, head, size)
+        _syscall(_set_robust_list, head, size)
         _after_fork_child()
         return 0
     number = ctypes.get_errno()

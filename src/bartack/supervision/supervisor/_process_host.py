@@ -165,9 +165,9 @@ class ProcessHost:
             case StartFailed():
                 self._listeners.pop(event.token).failed(event.problem)
             case ParentDied():
-                self._bury()
+                self._parent_died()
 
-    def _bury(self) -> None:
+    def _parent_died(self) -> None:
         """The parent program was killed: end what is left of it, then notify all listeners."""
         client, self._client = self._client, None
         if client is not None:

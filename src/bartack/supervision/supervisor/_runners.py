@@ -39,8 +39,8 @@ LAST_CHANCE_S: Final = 0.1
 """How long a task that is killed may take to notice."""
 
 
-class Owner(Protocol):
-    """Who wants to know of one incarnation."""
+class RunnerListener(Protocol):
+    """Is notified about one incarnation."""
 
     def ready(self, pid: int | None) -> None:
         """It is ready."""
@@ -78,7 +78,7 @@ def stack_of(error: BaseException) -> tuple[str, ...]:
     return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-STACK_DEPTH:])
 
 
-class _LeftError(Exception):
+class _ExitRequestedError(Exception):
     """A child wants to end the program. It ends only itself: raised in a task as it is, it would end the loop."""
 
     def __init__(self, leaving: SystemExit) -> None:
@@ -90,7 +90,7 @@ async def _contain(coroutine: Coroutine[object, object, object]) -> object:
     try:
         return await coroutine
     except SystemExit as leaving:
-        raise _LeftError(leaving) from leaving
+        raise _ExitRequestedError(leaving) from leaving
 
 
 def _places(coroutine: object) -> list[str]:
@@ -112,16 +112,16 @@ def _exit_code(leaving: SystemExit) -> int:
 class TaskRunner:
     """A child that is a task of the running loop."""
 
-    def __init__(self, spec: ChildSpec, path: str, owner: Owner) -> None:
+    def __init__(self, spec: ChildSpec, path: str, owner: RunnerListener) -> None:
         self._spec = spec
         self._path = path
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._coroutine: Coroutine[object, object, object] | None = None
-        self._asking: Asking | None = None
+        self._asking: ReadinessProbe | None = None
         self._asked = False
-        self._told = False
+        self._reported = False
 
     def start(self) -> None:
         """See ``Runner.start``."""
@@ -129,14 +129,14 @@ class TaskRunner:
         try:
             coroutine = start()
         except Exception as error:  # noqa: BLE001 - whatever a call raises is how this child ended
-            self._tell(self._end_by(error))
+            self._report(self._end_by(error))
             return
         self._coroutine = coroutine
         self._task = self._loop.create_task(_contain(coroutine), name=self._path)
         self._task.add_done_callback(self._done)
         ready = self._spec.ready
         if callable(ready):
-            self._asking = Asking(ready, partial(self._owner.ready, None), self._refuse)
+            self._asking = ReadinessProbe(ready, partial(self._owner.ready, None), self._refuse)
         else:
             self._owner.ready(None)
 
@@ -160,12 +160,12 @@ class TaskRunner:
             self._task.cancel()
 
     def _refuse(self, error: BaseException) -> None:
-        self._tell(self._end_by(error))
+        self._report(self._end_by(error))
         self._cancel()
 
     def _end_by(self, error: BaseException) -> ChildEnd:
         """How a child ended that raised something."""
-        error = error.leaving if isinstance(error, _LeftError) else error
+        error = error.leaving if isinstance(error, _ExitRequestedError) else error
         code = _exit_code(error) if isinstance(error, SystemExit) else None
         if code in self._spec.normal_codes:
             return ChildEnd(reason="normal", normal=True)
@@ -182,27 +182,27 @@ class TaskRunner:
         else:
             end = ChildEnd(reason="normal", normal=True)
         asked = ChildEnd(reason="shutdown", normal=True, exception=end.exception)
-        self._tell(asked if self._asked else end)
+        self._report(asked if self._asked else end)
 
     def _abandon(self) -> None:
         """The task ignores that it was cancelled. It cannot be stopped, but nothing has to wait for it either."""
-        if self._task is None or self._told:
+        if self._task is None or self._reported:
             return
         frames = _places(self._coroutine)
         log.error("%s ignores its cancellation and is abandoned at %s", self._path, "; ".join(frames))
-        self._tell(
+        self._report(
             ChildEnd(reason="shutdown", exception="the task ignores its cancellation", stack=tuple(frames))
         )
 
-    def _tell(self, end: ChildEnd) -> None:
+    def _report(self, end: ChildEnd) -> None:
         if self._asking is not None:
             self._asking.close()
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             self._owner.ended(end)
 
 
-class Asking:
+class ReadinessProbe:
     """Asks an async function again and again whether a child is ready."""
 
     def __init__(
@@ -272,13 +272,13 @@ class Output:
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._tell(line)
+            self._emit_line(line)
         if len(self._rest) >= LINE_BYTES:
-            self._tell(self._rest)
+            self._emit_line(self._rest)
             self._rest = b""
         return True
 
-    def _tell(self, line: bytes) -> None:
+    def _emit_line(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
         log.log(self._level, "%s: %s", self._path, text)
         self._line(text)
@@ -289,7 +289,7 @@ class Output:
             os.close(self._reader)
             self._reader = -1
         if self._rest:
-            self._tell(self._rest)
+            self._emit_line(self._rest)
             self._rest = b""
 
 
@@ -301,7 +301,7 @@ class ProcessRunner:
         spec: ChildSpec,
         path: str,
         incarnation: int,
-        owner: Owner,
+        owner: RunnerListener,
         host: ProcessHost,
         telemetry: Telemetry,
     ) -> None:
@@ -315,7 +315,7 @@ class ProcessRunner:
         self._token = 0
         self._pid: int | None = None
         self._end = ChildEnd(reason="error", exception="it is gone")
-        self._asking: Asking | None = None
+        self._asking: ReadinessProbe | None = None
         self._asked = False
         self._refused = ""
         self._oom_before = count_oom_kills()
@@ -352,7 +352,7 @@ class ProcessRunner:
         self._pid = pid
         ready = self._spec.ready
         if callable(ready):
-            self._asking = Asking(ready, partial(self._owner.ready, pid), self._refuse)
+            self._asking = ReadinessProbe(ready, partial(self._owner.ready, pid), self._refuse)
         elif self._pattern is None:
             self._owner.ready(pid)
 
@@ -378,15 +378,15 @@ class ProcessRunner:
                 self._telemetry.emit(
                     ProcessSurvivor(count=len(survivors), worker=self._path, commands=", ".join(survivors))
                 )
-        self._tell(self._end)
+        self._report(self._end)
 
     def failed(self, problem: str) -> None:
         """See ``ProcessListener.failed``."""
-        self._tell(ChildEnd(reason="error", exception=problem))
+        self._report(ChildEnd(reason="error", exception=problem))
 
     def lost(self, *, counted: bool) -> None:
         """See ``ProcessListener.lost``."""
-        self._tell(ChildEnd(reason="lost", counted=counted, pid=self._pid))
+        self._report(ChildEnd(reason="lost", counted=counted, pid=self._pid))
 
     # Inside.
 
@@ -423,7 +423,7 @@ class ProcessRunner:
             self._owner.ready(self._pid)
 
     def _refuse(self, error: BaseException) -> None:
-        """Asking whether it is ready went wrong: it has not started, and must not stay."""
+        """The check whether it is ready failed: it has not started, and must not stay."""
         self._refused = describe_error(error)
         self._host.kill(self._token)
 
@@ -443,7 +443,7 @@ class ProcessRunner:
     def _outputs(self) -> list[Output]:
         return [output for output in (self._out, self._err) if output is not None]
 
-    def _tell(self, end: ChildEnd) -> None:
+    def _report(self, end: ChildEnd) -> None:
         if self._asking is not None:
             self._asking.close()
         for output in self._outputs():

@@ -255,7 +255,7 @@ class SupervisorSpec:
         children: Started in this order, stopped in reverse.
         strategy: Which children are started again with the one that ended: ``one_for_one`` only that, ``one_for_all`` all,
             ``rest_for_one`` it and those after it.
-        max_restarts: So many restarts within ``max_seconds`` are borne; one more ends the supervisor.
+        max_restarts: The most restarts within ``max_seconds``; one more ends the supervisor.
         max_seconds: See ``max_restarts``.
 
     Raises:

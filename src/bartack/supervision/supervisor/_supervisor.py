@@ -1,7 +1,7 @@
 """A supervisor at work: the decisions of ``_core.py`` carried out with tasks and processes, on the running asyncio loop.
 
-``Team`` is one supervisor of a tree, ``Supervisor`` the root that a program enters and leaves. Everything happens in the thread
-of the loop; nothing here waits but the methods of ``Supervisor``.
+``SupervisorRunner`` is one supervisor of a tree, ``Supervisor`` the root that a program enters and leaves. Everything happens in
+the thread of the loop; nothing here waits but the methods of ``Supervisor``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REPORTS_KEPT: Final = 100
 OnCrash = Callable[[CrashReport], None]
 
 
-class Surroundings(NamedTuple):
+class SharedServices(NamedTuple):
     """What all supervisors of a tree share."""
 
     clock: Clock
@@ -49,37 +49,37 @@ class Surroundings(NamedTuple):
     crashed: OnCrash
 
 
-class _Seat:
-    """The place of one incarnation in its team: what is said of it goes to the core under its name."""
+class _ChildListener:
+    """Takes the reports about one incarnation of a child to the core, under its name."""
 
-    def __init__(self, team: Team, name: str, incarnation: int) -> None:
-        self._team = team
+    def __init__(self, runner: SupervisorRunner, name: str, incarnation: int) -> None:
+        self._runner = runner
         self._name = name
         self._incarnation = incarnation
 
     def ready(self, pid: int | None) -> None:
-        self._team.core.ready(self._name, self._incarnation, pid)
-        self._team.pump()
+        self._runner.core.ready(self._name, self._incarnation, pid)
+        self._runner.pump()
 
     def ended(self, end: ChildEnd) -> None:
-        self._team.core.ended(self._name, self._incarnation, end)
-        self._team.pump()
+        self._runner.core.ended(self._name, self._incarnation, end)
+        self._runner.pump()
 
 
-class Team:
+class SupervisorRunner:
     """One supervisor with its children; to the supervisor above it, a child."""
 
     def __init__(
         self,
         spec: SupervisorSpec,
         path: str,
-        around: Surroundings,
+        shared: SharedServices,
         started: Callable[[], None],
         ended: Callable[[SupervisorEnded], None],
     ) -> None:
-        self.core = SupervisorCore(spec, path, around.clock, around.telemetry)
+        self.core = SupervisorCore(spec, path, shared.clock, shared.telemetry)
         self.children: dict[str, Runner] = {}
-        self._around = around
+        self._shared = shared
         self._started = started
         self._ended = ended
         self._answers: dict[int, asyncio.Future[None]] = {}
@@ -131,7 +131,7 @@ class Team:
             self._timer = None
         due = self.core.next_due_ns()
         if due is not None:
-            delay_s = max(0.0, (due - self._around.clock.monotonic_ns()) / 1e9)
+            delay_s = max(0.0, (due - self._shared.clock.monotonic_ns()) / 1e9)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
@@ -149,9 +149,9 @@ class Team:
             case KillChild(name, _):
                 self.children[name].kill()
             case ChildDown(name, incarnation, reason):
-                self._around.monitors.target_down(f"{self.core.path}/{name}", incarnation, reason)
+                self._shared.monitors.target_down(f"{self.core.path}/{name}", incarnation, reason)
             case Crashed(report):
-                self._around.crashed(report)
+                self._shared.crashed(report)
             case Answer(request, error):
                 self._settle(self._answers.pop(request), error)
             case SupervisorStarted():
@@ -168,15 +168,19 @@ class Team:
             future.set_exception(error)
 
     def _runner(self, spec: ChildSpec, incarnation: int) -> Runner:
-        around, path = self._around, f"{self.core.path}/{spec.name}"
-        seat = _Seat(self, spec.name, incarnation)
+        shared, path = self._shared, f"{self.core.path}/{spec.name}"
+        listener = _ChildListener(self, spec.name, incarnation)
         if isinstance(spec.start, SupervisorSpec):
-            return Team(
-                spec.start, path, around, lambda: seat.ready(None), lambda end: seat.ended(_end_of(end))
+            return SupervisorRunner(
+                spec.start,
+                path,
+                shared,
+                lambda: listener.ready(None),
+                lambda end: listener.ended(_end_of(end)),
             )
         if spec.is_process:
-            return ProcessRunner(spec, path, incarnation, seat, around.host, around.telemetry)
-        return TaskRunner(spec, path, seat)
+            return ProcessRunner(spec, path, incarnation, listener, shared.host, shared.telemetry)
+        return TaskRunner(spec, path, listener)
 
 
 def _end_of(ended: SupervisorEnded) -> ChildEnd:
@@ -232,7 +236,7 @@ class Supervisor:
         self.monitors = MonitorManager(name, self._clock, telemetry)
         """Who watches which child."""
         self._host: ProcessHost | None = None
-        self._team: Team | None = None
+        self._runner: SupervisorRunner | None = None
         self._body: asyncio.Task[object] | None = None
         self._cut_short = False
         self._starting: asyncio.Future[None] | None = None
@@ -244,18 +248,18 @@ class Supervisor:
         Raises:
             ChildStartError: One of them did not get ready; those before it were stopped again.
         """
-        if self._team is not None:
+        if self._runner is not None:
             raise SupervisorNotRunningError(f"{self.name} was used before and")
         loop = asyncio.get_running_loop()
         self._starting, self._ending = loop.create_future(), loop.create_future()
         self._host = ProcessHost(self._clock)
-        around = Surroundings(self._clock, self._telemetry, self._host, self.monitors, self._note_crash)
-        self._team = Team(self.spec, self.name, around, self._note_started, self._note_ended)
+        shared = SharedServices(self._clock, self._telemetry, self._host, self.monitors, self._note_crash)
+        self._runner = SupervisorRunner(self.spec, self.name, shared, self._note_started, self._note_ended)
         try:
-            self._team.start()
+            self._runner.start()
             await self._starting
         except BaseException:
-            await self._shut(self._team, self._host, self._ending)
+            await self._shut(self._runner, self._host, self._ending)
             raise
         self._body = asyncio.current_task()
         if self._ending.done():
@@ -271,10 +275,10 @@ class Supervisor:
             SupervisorExhaustedError: It had restarted its children too often.
         """
         body, self._body = self._body, None
-        assert self._team is not None
+        assert self._runner is not None
         assert self._host is not None
         assert self._ending is not None
-        cancelled = await self._shut(self._team, self._host, self._ending)
+        cancelled = await self._shut(self._runner, self._host, self._ending)
         if self._cut_short and body is not None:
             cancelled = body.uncancel() > 0
         failure = self._ending.result().error
@@ -322,7 +326,7 @@ class Supervisor:
 
     def which_children(self) -> list[ChildInfo]:
         """Every child as it is now, in the order of their start."""
-        return self._need_team().core.children()
+        return self._need_runner().core.children()
 
     def count_children(self) -> ChildCounts:
         """How many children there are."""
@@ -342,23 +346,23 @@ class Supervisor:
         return ChildTarget(self.monitors, path, lambda: self._find(names))
 
     def _find(self, names: tuple[str, ...]) -> ChildInfo | None:
-        runner: Runner | None = self._need_team()
+        runner: Runner | None = self._need_runner()
         found: ChildInfo | None = None
         for name in names:
-            if not isinstance(runner, Team):
+            if not isinstance(runner, SupervisorRunner):
                 return None
             found = next((info for info in runner.core.children() if info.name == name), None)
             runner = runner.children.get(name)
         return found
 
-    def _need_team(self) -> Team:
-        if self._team is None:
+    def _need_runner(self) -> SupervisorRunner:
+        if self._runner is None:
             raise SupervisorNotRunningError(self.name)
-        return self._team
+        return self._runner
 
     async def _ask(self, order: Callable[[SupervisorCore, int], None]) -> None:
-        team = self._need_team()
-        await team.request(lambda request: order(team.core, request))
+        runner = self._need_runner()
+        await runner.request(lambda request: order(runner.core, request))
 
     def _note_started(self) -> None:
         if self._starting is not None and not self._starting.done():
@@ -395,10 +399,12 @@ class Supervisor:
             except Exception:  # noqa: BLE001 - who wants to know of crashes must not end those who have not crashed
                 log.exception("%s: on_crash raised", self.name)
 
-    async def _shut(self, team: Team, host: ProcessHost, ending: asyncio.Future[SupervisorEnded]) -> bool:
+    async def _shut(
+        self, runner: SupervisorRunner, host: ProcessHost, ending: asyncio.Future[SupervisorEnded]
+    ) -> bool:
         """Stop everything; return whether that was cancelled. The canceller has to wait until all children are killed."""
         cancelled = False
-        team.stop()
+        runner.stop()
         closing: asyncio.Future[None] | None = None
         while closing is None or not closing.done():
             if closing is None and ending.done():
@@ -407,7 +413,7 @@ class Supervisor:
                 await asyncio.wait([ending if closing is None else closing])
             except asyncio.CancelledError:  # bartack: allow[swallowed_cancel] raised again at the end
                 cancelled = True
-                team.kill()
+                runner.kill()
         closing.result()
         self.monitors.close()
         return cancelled

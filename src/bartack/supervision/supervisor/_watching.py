@@ -229,7 +229,7 @@ class MonitorManager:
         ref = MonitorRef(self, monitor.ref, target.name, inbox)
         self._registry.add(monitor)
         self._inboxes[monitor.ref] = inbox
-        self._tell_created(monitor)
+        self._note_created(monitor)
         if target.gone():
             self._registry.remove(monitor.ref)
             self._deliver(Down(monitor, 0, "noproc", self._clock.now_us()))
@@ -330,11 +330,11 @@ class MonitorManager:
                     reason=down.reason,
                 )
             )
-        self._tell_cleaned(monitor, automatic=True)
+        self._note_cleaned(monitor, automatic=True)
 
     def _clean(self, monitor: Monitor, *, automatic: bool) -> None:
         self._inboxes.pop(monitor.ref, None)
-        self._tell_cleaned(monitor, automatic=automatic)
+        self._note_cleaned(monitor, automatic=automatic)
 
     def _leak(self, ref: str, reason: LeakReason) -> None:
         leak = self._registry.leaked(ref, reason, self._clock.now_us())
@@ -357,7 +357,7 @@ class MonitorManager:
                 )
             )
 
-    def _tell_created(self, monitor: Monitor) -> None:
+    def _note_created(self, monitor: Monitor) -> None:
         if self._telemetry.wanted(MonitorCreated):
             self._telemetry.emit(
                 MonitorCreated(
@@ -369,7 +369,7 @@ class MonitorManager:
                 )
             )
 
-    def _tell_cleaned(self, monitor: Monitor, *, automatic: bool) -> None:
+    def _note_cleaned(self, monitor: Monitor, *, automatic: bool) -> None:
         if self._telemetry.wanted(MonitorCleaned):
             self._telemetry.emit(
                 MonitorCleaned(

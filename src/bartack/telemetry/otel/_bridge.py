@@ -25,7 +25,7 @@ HANDLER: Final = "otel"
 
 SCOPE: Final = "bartack"
 MAX_OPEN: Final = 10_000
-"""So many spans are open at most; the oldest ends when there is one more."""
+"""The most spans that are open; the oldest ends when there is one more."""
 
 _PRODUCERS: Final = frozenset({"send", "broadcast", "mailbox.sent"})
 _OWNERS: Final = ("worker", "child", "sender", "watcher", "receiver")

@@ -1,6 +1,6 @@
 """The daemon: one process per user that makes hook events durable and delivers what waits.
 
-It owns its lock for life, its listeners (``_listener.py``) and one ``Station`` per outbox that it knows. It exits on
+It owns its lock for life, its listeners (``_listener.py``) and one ``OutboxWorker`` per outbox that it knows. It exits on
 request, when nothing happens for long, or when its own package was replaced. It can be killed at any moment: what it has
 answered for is in a database or a spool.
 """
@@ -41,8 +41,8 @@ from bartack.resilience import (
 )
 from bartack.telemetry import NO_TELEMETRY, DaemonStarted, DaemonStopped, Telemetry
 from bartack.tracking import _own_socket as own_socket
-from bartack.tracking.daemon._listener import Ingest, SocketDoor, build_door
-from bartack.tracking.daemon._station import Station
+from bartack.tracking.daemon._listener import Ingest, SocketListener, build_door
+from bartack.tracking.daemon._outbox_worker import OutboxWorker
 from bartack.tracking.lineage._service import DEFAULT_PORT, LineageService, open_listener
 from bartack.tracking.lineage._store import LineageStore
 
@@ -116,7 +116,7 @@ class Daemon:
         self.settings = load_settings(start=home)
         self._redactor = Redactor(os.environ)
         self._database = ThreadPoolExecutor(4, "database")
-        self._stations: dict[str, Station] = {}
+        self._workers: dict[str, OutboxWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._servers: list[uvicorn.Server] = []
         self._service_socket = own_socket.OwnSocket(DEFAULT_PORT, home)
@@ -152,9 +152,9 @@ class Daemon:
 
     async def _open(self, group: asyncio.TaskGroup) -> None:
         self._group = group
-        self._station(self.home)
+        self._worker(self.home)
         for path in self._known_outboxes():
-            self._station(path)
+            self._worker(path)
         await self._import_spool()
         self._door, where = await self._open_socket()
         http = self._open_http(group)
@@ -195,8 +195,8 @@ class Daemon:
             door.close()
         for server in self._servers:
             server.should_exit = True
-        for station in self._stations.values():
-            station.stop()
+        for worker in self._workers.values():
+            worker.stop()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks.values(), timeout=_FINISH_S)
             for task in late:
@@ -207,17 +207,17 @@ class Daemon:
         self._database.shutdown(wait=False)
         _log.info("ended")
 
-    def _station(self, directory: Path) -> Station:
+    def _worker(self, directory: Path) -> OutboxWorker:
         key = os.path.realpath(directory)
-        station = self._stations.get(key)
-        if station is None:
+        worker = self._workers.get(key)
+        if worker is None:
             at_home = key == os.path.realpath(self.home)
-            station = Station(Path(key), _settings_of(Path(key)), self._database, own_spool=not at_home)
-            self._stations[key] = station
-            self._tasks[key] = self._group.create_task(station.run())
+            worker = OutboxWorker(Path(key), _settings_of(Path(key)), self._database, own_spool=not at_home)
+            self._workers[key] = worker
+            self._tasks[key] = self._group.create_task(worker.run())
             if not at_home:
                 self._remember(key)
-        return station
+        return worker
 
     def _remember(self, path: str) -> None:
         try:
@@ -228,7 +228,7 @@ class Daemon:
             self._write_facts()
 
     def _known_outboxes(self) -> list[Path]:
-        store = self._stations[os.path.realpath(self.home)].outbox.store
+        store = self._workers[os.path.realpath(self.home)].outbox.store
         try:
             store.check()
             found = store.read(lambda connection: connection.execute("SELECT path FROM outboxes").fetchall())
@@ -238,7 +238,7 @@ class Daemon:
         return [Path(path) for (path,) in found if os.path.isdir(path)]
 
     def _outbox_for(self, header: Header) -> Outbox:
-        return self._station(Path(self._route(header))).outbox
+        return self._worker(Path(self._route(header))).outbox
 
     def _route(self, header: Header) -> str:
         if header.home:
@@ -253,14 +253,14 @@ class Daemon:
 
     def _ring(self, outbox: Outbox) -> None:
         self._active_at = time.monotonic()
-        self._stations[os.path.realpath(outbox.store.directory)].wake()
+        self._workers[os.path.realpath(outbox.store.directory)].wake()
 
     def _command(self, header: Header) -> str | None:
         if header.event == "ping":
             return "pong"
         if header.event == "wake":
             self._active_at = time.monotonic()
-            self._station(Path(header.cwd)).wake()
+            self._worker(Path(header.cwd)).wake()
             return "rung"
         if header.event == "stop":
             self._end()
@@ -289,7 +289,7 @@ class Daemon:
                 return
 
     def _is_idle(self) -> bool:
-        if any(station.waiting for station in self._stations.values()):
+        if any(worker.waiting for worker in self._workers.values()):
             self._active_at = time.monotonic()
         return time.monotonic() - self._active_at > self.settings.idle_exit
 
@@ -297,11 +297,11 @@ class Daemon:
         _log.info("configuration is read again")
         self.settings = load_settings(start=self.home)
         self._routes.clear()
-        for key, station in self._stations.items():
-            station.reload(_settings_of(Path(key)))
+        for key, worker in self._workers.items():
+            worker.reload(_settings_of(Path(key)))
 
     async def _open_socket(self) -> tuple[asyncio.Server, str]:
-        door = SocketDoor(self._ingest, self._command)
+        door = SocketListener(self._ingest, self._command)
         path = socket_place(str(self.home / "daemon.sock"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -350,7 +350,7 @@ class Daemon:
         group.create_task(server.serve(sockets=listeners))
 
     def _write_facts(self) -> None:
-        facts = {**self._facts, "outboxes": sorted(self._stations)}
+        facts = {**self._facts, "outboxes": sorted(self._workers)}
         try:
             replace_file(self.home / "daemon.json", msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
         except OSError as error:

@@ -151,7 +151,7 @@ def _answer(one: _Waiting, answer: Answer) -> None:
         one.done.set_result(answer)
 
 
-class SocketDoor:
+class SocketListener:
     """Serves connections of this user's processes.
 
     Args:

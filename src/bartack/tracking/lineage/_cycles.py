@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 Graph = dict[str, list[str]]
 
 
-class StepsOutError(Exception):
+class SearchLimitError(Exception):
     """The search was given up; there may be more cycles."""
 
 
@@ -19,7 +19,7 @@ def iter_cycles(edges: Iterable[tuple[str, str]], steps: int = 1_000_000) -> Ite
     """The cycles in the order of their node ids, each beginning with its least.
 
     Raises:
-        StepsOutError: The search did not finish within the given number of steps.
+        SearchLimitError: The search did not finish within the given number of steps.
     """
     graph = _cyclic_part(edges)
     backwards = _reversed(graph)
@@ -87,7 +87,7 @@ def _cycles_from(start: str, graph: Graph, budget: list[int]) -> Iterator[list[s
     while following:
         budget[0] -= 1
         if budget[0] < 0:
-            raise StepsOutError
+            raise SearchLimitError
         node = next(following[-1], None)
         if node is None:
             following.pop()

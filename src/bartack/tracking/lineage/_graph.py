@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """All that a walk saw, nearest first. ``cut``: nodes from which it would have gone on, had it been allowed to."""
+    """All that a walk saw, nearest first. ``cut``: nodes from which it would have continued, had it been allowed to."""
 
     steps: list[Step]
     cut: frozenset[str]

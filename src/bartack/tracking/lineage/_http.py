@@ -60,7 +60,7 @@ from bartack.tracking.lineage._wire import (
 S = TypeVar("S", bound=msgspec.Struct)
 
 WAITING_LIMIT: Final = 1000
-"""So many events may wait to be written; more are sent away."""
+"""The most events that wait to be written; more are refused."""
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from bartack.tracking.lineage._cursor import make_cursor, read_cursor
-from bartack.tracking.lineage._cycles import StepsOutError, iter_cycles
+from bartack.tracking.lineage._cycles import SearchLimitError, iter_cycles
 from bartack.tracking.lineage._graph import count_orphans, find_orphans, last_seq
 from bartack.tracking.lineage._wire import (
     CHECKS,
@@ -127,7 +127,7 @@ def find_cycles(db: sqlite3.Connection, query: PageQuery) -> CyclesAnswer:
     truncated = False
     try:
         found.extend(islice(_cycles(db), after, after + query.limit + 1))
-    except StepsOutError:
+    except SearchLimitError:
         truncated = True
     more = len(found) > query.limit
     cursor = make_cursor(asked, after + query.limit) if more else None

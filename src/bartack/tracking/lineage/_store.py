@@ -93,7 +93,7 @@ class LineageStore:
         return self
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._is_open = False
         while self._readers:
             self._readers.pop().close()

@@ -20,7 +20,7 @@ from bartack.tracking.lineage._wire import EdgeTypeGiven, Event, EventType, Trac
 FIRST_VERSION: Final = "1.0.0"
 
 REGENERATE_LIMIT: Final = 10_000
-"""So many nodes get a new generation with one event at most; the rest get theirs with the next events."""
+"""The most nodes that get a new generation with one event; the rest get theirs with the next events."""
 
 INDEXED_CHARACTERS: Final = 64 * 1024
 """So much of a pattern's code can be searched."""
@@ -35,7 +35,7 @@ DEFAULT_EDGE: Final[dict[EventType, EdgeTypeGiven | None]] = {
 }
 """The type of the edges of an event that names none; an application makes no edge by itself."""
 
-TELLING: Final = frozenset({"pattern_created", "pattern_modified", "pattern_merged", "pattern_forked"})
+DESCRIBING: Final = frozenset({"pattern_created", "pattern_modified", "pattern_merged", "pattern_forked"})
 """The events that describe a pattern. The others only report a use of it."""
 
 
@@ -52,7 +52,7 @@ def record_event(db: sqlite3.Connection, event: Event, now: str) -> Tracked:
     request = event.request
     version = _version_of(db, event)
     node_id = _ensure_node(db, request.pattern_id, version, event.occurred_at or now)
-    if request.event_type in TELLING:
+    if request.event_type in DESCRIBING:
         _fill_node(db, node_id, event, now)
     if request.event_type == "pattern_deprecated":
         db.execute("UPDATE nodes SET deprecated = 1 WHERE node_id = ?", (node_id,))
@@ -92,7 +92,7 @@ def _version_of(db: sqlite3.Connection, event: Event) -> str:
     request = event.request
     if request.pattern_version is not None:
         return request.pattern_version
-    if request.event_type in TELLING:
+    if request.event_type in DESCRIBING:
         return FIRST_VERSION
     return newest_version(db, request.pattern_id) or FIRST_VERSION
 
@@ -116,14 +116,14 @@ def _ensure_parents(db: sqlite3.Connection, request: TrackRequest, at: str) -> l
     return list(parents)
 
 
-def _told_by(event: Event) -> str:
+def _newest_key(event: Event) -> str:
     """A text that is less for the event that is to be believed; events that state a time come first."""
     return f"{event.occurred_at or '~'} {event.event_id}"
 
 
 def _fill_node(db: sqlite3.Connection, node_id: str, event: Event, now: str) -> None:
     request = event.request
-    told_by = _told_by(event)
+    told_by = _newest_key(event)
     seq, stub, believed = db.execute(
         "SELECT seq, stub, told_by FROM nodes WHERE node_id = ?", (node_id,)
     ).fetchone()
@@ -185,7 +185,7 @@ def _add_edges(
             (
                 *(edge_id_of(parent, child, edge_type), parent, child, edge_type),
                 *facts,
-                *(event.occurred_at or now, _told_by(event)),
+                *(event.occurred_at or now, _newest_key(event)),
             )
             for parent in parents
         ],

@@ -16,7 +16,14 @@ from typing import Final, NamedTuple, cast
 from bartack.errors import ResilienceError
 from bartack.resilience import StateStore, TakenBackError, bump
 from bartack.tracking.pattern._name import language_of, name_of
-from bartack.tracking.pattern._pattern import ID_SCHEME, Normal, id_of, language_slug, normalise, type_slug
+from bartack.tracking.pattern._pattern import (
+    ID_SCHEME,
+    NormalForm,
+    id_of,
+    language_slug,
+    normalise,
+    type_slug,
+)
 from bartack.tracking.pattern._similarity import (
     FIRST_VERSION,
     MAJOR_FROM,
@@ -44,18 +51,18 @@ class ArgumentFault(NamedTuple):
     problem: str
 
 
-class Known(NamedTuple):
+class KnownPattern(NamedTuple):
     """What is remembered of a pattern: its newest version, and its normal form unless that was too long."""
 
     version: str
-    normal: Normal | None
+    normal: NormalForm | None
 
 
 class Draft(NamedTuple):
     """An event to be kept, and what to remember with it."""
 
     event: Event
-    normal: Normal | None = None
+    normal: NormalForm | None = None
     parent: str | None = None
     similarity: float | None = None
     seen_key: str = ""
@@ -83,7 +90,7 @@ class Draft(NamedTuple):
             )
 
     def _remember_pattern(
-        self, connection: sqlite3.Connection, version: str, normal: Normal, wall: float
+        self, connection: sqlite3.Connection, version: str, normal: NormalForm, wall: float
     ) -> None:
         query = "SELECT version FROM patterns WHERE pattern_id=?"
         found = connection.execute(query, (self.pattern_id,)).fetchone()
@@ -107,7 +114,7 @@ class Draft(NamedTuple):
         bump(connection, "creations", 1)
 
 
-def _stored(normal: Normal) -> str | None:
+def _stored(normal: NormalForm) -> str | None:
     text = f"{normal.normaliser}\0{normal.text}"
     try:
         return text if len(text.encode()) <= _NORMAL_MOST else None
@@ -208,16 +215,16 @@ class Drafter:
         found = self._recall("SELECT pattern_id FROM files WHERE path=?", absolute(path))
         return str(found[0]) if found else None
 
-    def known(self, pattern: str) -> Known | None:
+    def known(self, pattern: str) -> KnownPattern | None:
         """What is remembered of a pattern."""
         found = self._recall("SELECT version,normal FROM patterns WHERE pattern_id=?", pattern)
         if found is None:
             return None
         stored = found[1]
         if not isinstance(stored, str):
-            return Known(str(found[0]), None)
+            return KnownPattern(str(found[0]), None)
         normaliser, _, text = stored.partition("\0")
-        return Known(str(found[0]), Normal(normaliser, text))
+        return KnownPattern(str(found[0]), NormalForm(normaliser, text))
 
     def _recall(self, query: str, key: str) -> tuple[object, ...] | None:
         def work(connection: sqlite3.Connection) -> tuple[object, ...] | None:
@@ -233,7 +240,7 @@ class Drafter:
         known = self.known(pattern)
         return known.version if known else None
 
-    def _identify(self, code: str, context: Context) -> tuple[Normal, str]:
+    def _identify(self, code: str, context: Context) -> tuple[NormalForm, str]:
         language, kind = _language(context), _text(context, "pattern_type")
         normal = normalise(code, language)
         return normal, id_of(normal, language, kind)
@@ -245,7 +252,7 @@ class Drafter:
         version: str,
         context: Context,
         code: str | None = None,
-        normal: Normal | None = None,
+        normal: NormalForm | None = None,
         reason: str | None = None,
     ) -> Event:
         language, kind, path = _language(context), _text(context, "pattern_type"), _text(context, "file_path")
@@ -304,13 +311,13 @@ def _language(context: Context) -> str:
     return _text(context, "language") or language_of(_text(context, "file_path"))
 
 
-def _alike(known: Known | None, normal: Normal) -> float | None:
+def _alike(known: KnownPattern | None, normal: NormalForm) -> float | None:
     if known is None or known.normal is None:
         return None
     return similarity_of(known.normal, normal)
 
 
-def _newest(known: Known | None) -> str:
+def _newest(known: KnownPattern | None) -> str:
     return known.version if known else FIRST_VERSION
 
 
@@ -320,7 +327,7 @@ def _metadata(event: Event) -> Event:
     return cast("Event", found)
 
 
-def _add_parents(event: Event, known: Mapping[str, Known | None], edge: str) -> None:
+def _add_parents(event: Event, known: Mapping[str, KnownPattern | None], edge: str) -> None:
     if not known:
         return
     event["parent_pattern_ids"] = list(known)

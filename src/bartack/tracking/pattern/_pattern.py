@@ -35,7 +35,7 @@ _SHOW: Final = str.maketrans({hidden: plain for plain, hidden in _HIDDEN.items()
 _BLANKS: Final = re.compile(r"[ \t\f\v]+")
 
 
-class Normal(NamedTuple):
+class NormalForm(NamedTuple):
     """The normal form of some code, and how it was made: ``python``, ``lexer`` or ``text``."""
 
     normaliser: str
@@ -47,7 +47,7 @@ def pattern_id(code: str, language: str = "", pattern_type: str = "code") -> str
     return id_of(normalise(code, language), language, pattern_type)
 
 
-def id_of(normal: Normal, language: str, pattern_type: str) -> str:
+def id_of(normal: NormalForm, language: str, pattern_type: str) -> str:
     """The id of a normal form."""
     words = (ID_SCHEME, language_slug(language), type_slug(pattern_type), normal.normaliser, normal.text)
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
@@ -69,16 +69,16 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "_", _ALIASES.get(lower, lower))[:_SLUG_LONGEST]
 
 
-def normalise(code: str, language: str = "") -> Normal:
+def normalise(code: str, language: str = "") -> NormalForm:
     """The normal form of some code: by its tokens if they can be read, else by its lines."""
     slug = language_slug(language)
     ended = code if code.endswith(("\n", "\r")) else f"{code}\n"
     if len(code.encode("utf-8", "surrogatepass")) <= _LONGEST:
         if slug == "python" and (parts := python_parts(ended)) is not None:
-            return Normal("python", SEPARATOR.join(parts))
+            return NormalForm("python", SEPARATOR.join(parts))
         if (text := _by_lexer(_unix(ended), slug)) is not None:
-            return Normal("lexer", text)
-    return Normal("text", _by_lines(_unix(ended)))
+            return NormalForm("lexer", text)
+    return NormalForm("text", _by_lines(_unix(ended)))
 
 
 def _unix(text: str) -> str:

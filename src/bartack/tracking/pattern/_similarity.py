@@ -7,7 +7,7 @@ from collections import Counter
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
-from bartack.tracking.pattern._pattern import SEPARATOR, Normal, normalise
+from bartack.tracking.pattern._pattern import SEPARATOR, NormalForm, normalise
 
 _ITEMS_MOST: Final = 4000
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
@@ -33,7 +33,7 @@ def similarity(old: str, new: str, language: str = "") -> float:
     return similarity_of(normalise(old, language), normalise(new, language))
 
 
-def similarity_of(old: Normal, new: Normal) -> float:
+def similarity_of(old: NormalForm, new: NormalForm) -> float:
     """``similarity`` of two normal forms."""
     left, right = _items(old), _items(new)
     total = len(left) + len(right)
@@ -45,7 +45,7 @@ def similarity_of(old: Normal, new: Normal) -> float:
     return SequenceMatcher(None, left, right, autojunk=False).ratio()
 
 
-def _items(normal: Normal) -> list[str]:
+def _items(normal: NormalForm) -> list[str]:
     if normal.normaliser == "python":
         return normal.text.split(SEPARATOR) if normal.text else []
     return _WORD.findall(normal.text)

@@ -24,7 +24,7 @@ from bartack.errors import (
     StoreTooNewError,
     StoreUnavailableError,
 )
-from bartack.tracking.lineage._cycles import StepsOutError, iter_cycles
+from bartack.tracking.lineage._cycles import SearchLimitError, iter_cycles
 from bartack.tracking.lineage._store import LineageStore
 from bartack.tracking.lineage._wire import (
     LineageQuery,
@@ -512,7 +512,7 @@ def test_every_cycle_is_found_exactly_once(edges: set[tuple[str, str]]) -> None:
 def test_the_search_for_cycles_ends_when_there_are_too_many() -> None:
     names = [f"n{number:02}" for number in range(20)]
 
-    with pytest.raises(StepsOutError):
+    with pytest.raises(SearchLimitError):
         list(iter_cycles(itertools.permutations(names, 2), steps=10_000))
 
 

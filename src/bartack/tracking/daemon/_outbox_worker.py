@@ -22,7 +22,7 @@ _CALL_S: Final = 10.0
 """How long a service may take to answer. Nothing waits for the daemon: a call that is given up too soon is only sent again."""
 
 
-class Station:
+class OutboxWorker:
     """Works on one outbox until it is stopped.
 
     Args:
