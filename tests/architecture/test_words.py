@@ -64,8 +64,6 @@ NOT_YET: Final = (
     "src/bartack/pipeline/_ready.py",
     "src/bartack/pipeline/_task.py",
     "src/bartack/pipeline/snapshot/_discovery.py",
-    "src/bartack/runtime/hub",
-    "src/bartack/runtime/rundir",
 )
 """Files and folders that are not held to ``WORDS`` yet. An entry without findings is removed."""
 

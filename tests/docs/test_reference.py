@@ -94,6 +94,23 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == []
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_anchor_is_a_heading() -> None:
+    missing = [
+        (name.name, f"{link}#{anchor}")
+        for name in PAGES
+        for link, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", name.read_text(encoding="utf-8"))
+        if anchor not in anchors((name.parent / link if link else name).read_text(encoding="utf-8"))
+    ]
+
+    assert missing == []
+
+
 def test_every_page_is_reached_from_the_index() -> None:
     reached = {(DOCS / link).resolve() for link in links(page("docs/index.md"))}
 
