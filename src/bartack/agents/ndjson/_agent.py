@@ -177,7 +177,7 @@ class NdjsonAgent:
         return process
 
     def line_came(self, process: AgentProcess, read: Read) -> None:
-        """See ``Master.line_came``."""
+        """See ``ProcessOwner.line_came``."""
         call = next((call for call in self._calls if call.process is process), None)
         if call is not None:
             call.line_came(read)
@@ -190,18 +190,18 @@ class NdjsonAgent:
                 process.link.take_hello(read.message)
 
     def started(self, process: AgentProcess) -> None:
-        """See ``Master.started``."""
+        """See ``ProcessOwner.started``."""
         for call in self._calls:
             if call.process is process:
                 call.talk.announce()
                 call.perform()
 
     def ended(self, process: AgentProcess, status: int | None) -> None:
-        """See ``Master.ended``."""
-        self._forget(process, lambda talk: talk.exited(status, process.complaints.tail()))
+        """See ``ProcessOwner.ended``."""
+        self._forget(process, lambda talk: talk.exited(status, process.stderr_log.tail()))
 
     def not_started(self, process: AgentProcess, reason: str) -> None:
-        """See ``Master.not_started``."""
+        """See ``ProcessOwner.not_started``."""
         path = self.surroundings.environ.get("PATH", "")
         problem = (
             f"{self.config.argv[0]!r} could not be started: {reason}; looked for in {path}; "
@@ -341,7 +341,7 @@ class NdjsonCall:
     def _attach(self) -> None:
         try:
             self.process = self._agent.attach(self)
-            self.process.complaints.store_in(self.files.folder)
+            self.process.stderr_log.store_in(self.files.folder)
         except OSError as error:
             if is_disk_trouble(error):
                 raise
