@@ -26,7 +26,7 @@ from bartack.agents._files import CallFiles
 from bartack.agents._permissions import Permissions
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
-from bartack.agents._transcript import Transcript
+from bartack.agents._transcript import AgentTranscript
 from bartack.agents._verification import verify_in_loop
 from bartack.agents._vitals import Vitals
 from bartack.agents.conversation._actions import (
@@ -99,7 +99,7 @@ class NdjsonAgent:
         self.folder = surroundings.folder / name
         self.record = AgentRecord(name)
         self.redact = Redactor({**surroundings.environ, **config.env}, surroundings.secrets).hide_lines
-        self.transcript = Transcript(self.folder, self.redact)
+        self.transcript = AgentTranscript(self.folder, self.redact)
         self._uniform = uniform
         self._calls: list[NdjsonCall] = []
         self._processes: list[AgentProcess] = []
