@@ -55,15 +55,14 @@ EXCEPTIONS: Final = {
     "def mend(self)": "a public method of FaultyDisk",
     "until ``mend``": "a public method of FaultyDisk",
     "Tell customers that we press": "a commit of an example: people tell people",
+    '"what was mended"': "journaled: a replay of an older run compares it",
+    "wrote more than anybody could read": "journaled: a replay of an older run compares it",
+    "go on with the tasks as they are": "journaled: a replay of an older run compares it",
 }
 """Phrases, as they are in the file, that a pattern finds and that are right."""
 
 NOT_YET: Final = (
     "src/bartack/__init__.py",
-    "src/bartack/pipeline/_main.py",
-    "src/bartack/pipeline/_ready.py",
-    "src/bartack/pipeline/_task.py",
-    "src/bartack/pipeline/snapshot/_discovery.py",
 )
 """Files and folders that are not held to ``WORDS`` yet. An entry without findings is removed."""
 

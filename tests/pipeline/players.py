@@ -92,7 +92,7 @@ class Player:
     def write(self, data: bytes) -> None:
         self._write(self._stdout, data)
 
-    def complain(self, data: bytes) -> None:
+    def write_stderr(self, data: bytes) -> None:
         self._write(self._stderr, data)
 
     def die(self, code: int, by: str = "") -> None:

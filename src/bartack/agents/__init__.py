@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bartack.agents._doctor import DoctorReport, check_agents
     from bartack.agents._permissions import Denial, Permissions
     from bartack.agents._process import AgentProcess, Host
+    from bartack.agents._prompted import answer_event, reply_schema, takes_actions
     from bartack.agents._replies import findings_of
     from bartack.agents._reply import (
         DECLINE_REQUEST,
@@ -103,7 +104,6 @@ if TYPE_CHECKING:
     )
     from bartack.agents.scripted._call import obey
     from bartack.agents.scripted._program import run_scripted
-    from bartack.agents.scripted._prompted import answer_event, reply_schema, takes_actions
     from bartack.agents.scripted._scripted import (
         Capabilities,
         Prompt,
@@ -247,7 +247,7 @@ _HOMES: Final = {
     ),
     "scripted._call": "obey",
     "scripted._program": "run_scripted",
-    "scripted._prompted": "answer_event reply_schema takes_actions",
+    "_prompted": "answer_event reply_schema takes_actions",
     "scripted._scripted": "Capabilities Prompt ScriptedAgent ScriptedCall ScriptedReply",
 }
 """The module of each name."""

@@ -155,7 +155,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 Outcome = AgentResult | AgentError
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+class CallEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """Something that happened during a call: a line of the agent's transcript."""
 
     key: Id
@@ -163,7 +163,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     n: Annotated[int, Meta(ge=1)]
 
 
-class CallStarted(Happening, frozen=True, kw_only=True, tag="agent.started"):
+class CallStarted(CallEvent, frozen=True, kw_only=True, tag="agent.started"):
     """A process got the command."""
 
     pid: int
@@ -172,13 +172,13 @@ class CallStarted(Happening, frozen=True, kw_only=True, tag="agent.started"):
     version: str = ""
 
 
-class CallText(Happening, frozen=True, kw_only=True, tag="agent.text"):
+class CallText(CallEvent, frozen=True, kw_only=True, tag="agent.text"):
     """The agent reported its progress."""
 
     text: str
 
 
-class CallTool(Happening, frozen=True, kw_only=True, tag="agent.tool"):
+class CallTool(CallEvent, frozen=True, kw_only=True, tag="agent.tool"):
     """A tool was called, or a call of it ended."""
 
     id: str
@@ -186,13 +186,13 @@ class CallTool(Happening, frozen=True, kw_only=True, tag="agent.tool"):
     phase: Literal["started", "finished", "failed"]
 
 
-class CallUsage(Happening, frozen=True, kw_only=True, tag="agent.usage"):
+class CallUsage(CallEvent, frozen=True, kw_only=True, tag="agent.usage"):
     """What the call has used so far."""
 
     usage: Usage
 
 
-class CallRetry(Happening, frozen=True, kw_only=True, tag="agent.retry"):
+class CallRetry(CallEvent, frozen=True, kw_only=True, tag="agent.retry"):
     """An attempt ended, and another follows."""
 
     code: str
@@ -201,7 +201,7 @@ class CallRetry(Happening, frozen=True, kw_only=True, tag="agent.retry"):
     delay_s: float
 
 
-class CallRateLimit(Happening, frozen=True, kw_only=True, tag="agent.rate_limit"):
+class CallRateLimit(CallEvent, frozen=True, kw_only=True, tag="agent.rate_limit"):
     """The agent cannot be asked again before a certain moment; the call waits for it."""
 
     status: str
@@ -209,7 +209,7 @@ class CallRateLimit(Happening, frozen=True, kw_only=True, tag="agent.rate_limit"
     error: str = ""
 
 
-class CallNotice(Happening, frozen=True, kw_only=True, tag="agent.notice"):
+class CallNotice(CallEvent, frozen=True, kw_only=True, tag="agent.notice"):
     """Something a person may want to read: a log line, or a line that could not be used."""
 
     level: Literal["debug", "info", "warn", "error"]
@@ -217,7 +217,7 @@ class CallNotice(Happening, frozen=True, kw_only=True, tag="agent.notice"):
     case: str = ""
 
 
-class CallFinished(Happening, frozen=True, kw_only=True, tag="agent.finished"):
+class CallFinished(CallEvent, frozen=True, kw_only=True, tag="agent.finished"):
     """The call is over."""
 
     reason: str

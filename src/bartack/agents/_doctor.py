@@ -166,12 +166,12 @@ def _greet(report: DoctorReport, agent: NdjsonConfig, visit: _Visit) -> None:
     end_s = END_S if visit.start else PROBED_S
     try:
         with (
-            tempfile.TemporaryFile() as complaints,
-            _started(report.name, agent, visit, complaints.fileno(), end_s) as process,
+            tempfile.TemporaryFile() as stderr,
+            _started(report.name, agent, visit, stderr.fileno(), end_s) as process,
         ):
             first = _Beginning(process, agent.start_s if visit.start else min(FIRST_S, agent.start_s))
             if first.line is None:
-                _judge_silence(report, first, agent.start_s if visit.start else 0.0, _tail(complaints))
+                _judge_silence(report, first, agent.start_s if visit.start else 0.0, _tail(stderr))
                 return
             _judge_first(report, first.line)
             if visit.live and report.usable:
@@ -230,11 +230,11 @@ class _Beginning:
                     return
 
 
-def _tail(complaints: IO[bytes]) -> str:
+def _tail(written: IO[bytes]) -> str:
     """The end of what a program wrote to stderr."""
-    size = complaints.seek(0, os.SEEK_END)
-    complaints.seek(max(size - 4 * PRINTED, 0))
-    return complaints.read().decode("utf-8", "replace")
+    size = written.seek(0, os.SEEK_END)
+    written.seek(max(size - 4 * PRINTED, 0))
+    return written.read().decode("utf-8", "replace")
 
 
 def _judge_silence(report: DoctorReport, first: _Beginning, start_s: float, stderr: str) -> None:
@@ -303,7 +303,7 @@ def _question(agent: str) -> Command:
 
 @contextmanager
 def _started(
-    name: str, agent: NdjsonConfig, visit: _Visit, complaints: int, end_s: float
+    name: str, agent: NdjsonConfig, visit: _Visit, stderr: int, end_s: float
 ) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(  # noqa: S603 - the project's own words  # bartack: allow[unsupervised_process] ended below
         agent.argv,
@@ -319,7 +319,7 @@ def _started(
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=complaints,
+        stderr=stderr,
         start_new_session=True,
     )
     try:

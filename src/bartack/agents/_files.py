@@ -132,7 +132,7 @@ def _is_answer(read: Line) -> bool:
     return isinstance(event, Event) and event.event in ENDING and event.event != "error"
 
 
-class Complaints:
+class StderrLog:
     """What a program writes to stderr: the beginning in a file, the end in memory, the rest counted."""
 
     def __init__(self, redact: Callable[[bytes], bytes]) -> None:
@@ -145,7 +145,7 @@ class Complaints:
         self.dropped = 0
 
     def store_in(self, folder: Path) -> None:
-        """From now on it belongs to this call. Most have nothing to complain about: their file is made when it is needed."""
+        """From now on it belongs to this call. Most programs write nothing: the file is made when it is needed."""
         self.close()
         self._path = folder / "stderr.txt"
 

@@ -40,7 +40,7 @@ ROLE_MODES: Final[dict[Role, Mode]] = {
 """The mode of an agent without one, by the role in which it is asked."""
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """Whether something may be done, and which rule decides it."""
 
     decision: Literal["allow", "deny", "ask"]
@@ -79,28 +79,28 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The same with the mode of a role, where none is set."""
         return self if self.mode is not None else msgspec.structs.replace(self, mode=ROLE_MODES[role])
 
-    def decide(self, tool: str, subject: str) -> Verdict:
+    def decide(self, tool: str, subject: str) -> Decision:
         """Whether a tool may be used on something: a path, or a command."""
         for rule in self.deny:
             if _fits(rule, tool, subject):
-                return Verdict("deny", f"deny {rule}")
+                return Decision("deny", f"deny {rule}")
         for rule in self.allow:
             if _fits(rule, tool, subject) and (
                 _is_single(tool, subject) or rule in {tool, f"{tool}({subject})"}
             ):
-                return Verdict("allow", f"allow {rule}")
+                return Decision("allow", f"allow {rule}")
         mode = self.mode or "all"
         known = {"read": READING, "edit": EDITING, "ask": READING}.get(mode)
         if known is None or tool in known:
-            return Verdict("allow", f"mode {mode}")
+            return Decision("allow", f"mode {mode}")
         if mode == "ask" and self.on_ask == "question":
-            return Verdict("ask", "mode ask")
-        return Verdict("deny", f"mode {mode}")
+            return Decision("ask", "mode ask")
+        return Decision("deny", f"mode {mode}")
 
     def refuse(self, tool: str, subject: str) -> Denial | None:
         """Why something is forbidden where there is no person to ask; ``None`` if it is allowed."""
-        verdict = self.decide(tool, subject)
-        return None if verdict.decision == "allow" else Denial(tool, subject, verdict.by)
+        decided = self.decide(tool, subject)
+        return None if decided.decision == "allow" else Denial(tool, subject, decided.by)
 
 
 def _fits(rule: str, tool: str, subject: str) -> bool:

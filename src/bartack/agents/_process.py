@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final, Protocol
 
-from bartack.agents._files import Complaints
+from bartack.agents._files import StderrLog
 from bartack.agents._record import Link
 from bartack.agents.protocol._lines import LineReader, Read
 from bartack.agents.protocol._messages import Notice, ToAgent
@@ -61,7 +61,7 @@ class Host(Protocol):
         ...
 
 
-class Master(Protocol):
+class ProcessOwner(Protocol):
     """Decides what a process is for."""
 
     def line_came(self, process: AgentProcess, read: Read) -> None:
@@ -87,18 +87,18 @@ class AgentProcess:
     def __init__(
         self,
         host: Host,
-        master: Master,
+        owner: ProcessOwner,
         argv: Sequence[str],
         cwd: str,
         env: Mapping[str, str],
         redact: Callable[[bytes], bytes],
     ) -> None:
         self.link = Link()
-        self.complaints = Complaints(redact)
+        self.stderr_log = StderrLog(redact)
         self.idle_since: float | None = None
         self.over = False
         self._host = host
-        self._master = master
+        self._owner = owner
         self._reader = LineReader(redact)
         self._status: int | None = None
         self._waiting: deque[tuple[bytes, bool]] = deque()
@@ -114,7 +114,7 @@ class AgentProcess:
             self.number = host.start(self, argv, cwd, env, (theirs_in, theirs_out, theirs_err))
             on_failure.pop_all()
         host.watch(self._stdout, self._read_lines)
-        host.watch(self._stderr, self._read_complaints)
+        host.watch(self._stderr, self._read_stderr)
 
     # To the process.
 
@@ -155,7 +155,7 @@ class AgentProcess:
     def started(self, pid: int) -> None:
         """It runs."""
         self.link.pid = pid
-        self._master.started(self)
+        self._owner.started(self)
 
     def exited(self, status: int | None) -> None:
         """Its own process has ended."""
@@ -167,12 +167,12 @@ class AgentProcess:
             return
         self._drain()
         self._close()
-        self._master.ended(self, self._status)
+        self._owner.ended(self, self._status)
 
     def failed(self, problem: str) -> None:
         """It could not be started."""
         self._close()
-        self._master.not_started(self, problem)
+        self._owner.not_started(self, problem)
 
     # Inside.
 
@@ -186,17 +186,17 @@ class AgentProcess:
             self._stdout = self._end_reading(self._stdout)
             return
         for read in self._reader.feed(data):
-            self._master.line_came(self, read)
+            self._owner.line_came(self, read)
         if len(self._waiting) > WAITING_LINES and self._stdout >= 0 and not self._paused:
             self._paused = True
             self._host.unwatch(self._stdout)
 
-    def _read_complaints(self) -> None:
+    def _read_stderr(self) -> None:
         if self._stderr < 0:
             return
         data = _read(self._stderr)
         if data:
-            self.complaints.feed(data)
+            self.stderr_log.feed(data)
         elif data is not None:
             self._stderr = self._end_reading(self._stderr)
 
@@ -207,10 +207,10 @@ class AgentProcess:
             self._read_lines()
             self._resume_reading()
         while self._stderr >= 0:
-            self._read_complaints()
+            self._read_stderr()
         torn = self._reader.close()
         if torn is not None:
-            self._master.line_came(self, torn)
+            self._owner.line_came(self, torn)
 
     def _resume_reading(self) -> None:
         if self._paused:
@@ -265,7 +265,7 @@ class AgentProcess:
             self._stdout = self._end_reading(self._stdout)
         if self._stderr >= 0:
             self._stderr = self._end_reading(self._stderr)
-        self.complaints.close()
+        self.stderr_log.close()
 
     def close(self) -> None:
         """Close its pipes without waiting; the host stops its processes."""

@@ -20,7 +20,7 @@ TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
 """After this much a transcript gets no more log lines, progress and usage."""
 
 
-class Transcript:
+class AgentTranscript:
     """Appends events; the file is made with the first one.
 
     Args:

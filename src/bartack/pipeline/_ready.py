@@ -76,7 +76,7 @@ def find_obstacles(
         *_in_tasks(config),
         *_in_tests(config, workspace, environ),
         *_in_spec(config, workspace),
-        *(_in_snapshot(config, workspace) if roles or _is_told(config, workspace) else ()),
+        *(_in_snapshot(config, workspace) if roles or _chooses_files(config, workspace) else ()),
         *_in_prompts(config, workspace),
         *_in_parallel(config, workspace, environ),
         *_in_state_dir(config, workspace),
@@ -235,7 +235,7 @@ def _in_spec(config: Config, workspace: Path) -> Iterator[Obstacle]:
         yield _refuse("spec.file", f"{name!r} is left out of snapshots by snapshot.exclude")
 
 
-def _is_told(config: Config, workspace: Path) -> bool:
+def _chooses_files(config: Config, workspace: Path) -> bool:
     """Whether the settings choose the files of the workspace: a run of other programs must not list a home directory."""
     return config.snapshot != SnapshotConfig() or (workspace / ".git").exists()
 

@@ -133,7 +133,7 @@ class Process:
         if self.status is None:
             self.pipe += data
 
-    def complain(self, data: bytes) -> None:
+    def write_stderr(self, data: bytes) -> None:
         self.stderr_bytes += len(data)
 
     def die(self, code: int, by: str = "") -> None:

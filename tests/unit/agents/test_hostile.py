@@ -23,7 +23,7 @@ from bartack.agents import (
     verify_artifacts,
 )
 from bartack.agents._artifacts import total_size
-from bartack.agents._files import STREAM_BYTES, CallFiles, Complaints
+from bartack.agents._files import STREAM_BYTES, CallFiles, StderrLog
 from bartack.agents._process import WAITING_LINES, AgentProcess
 from bartack.agents.protocol._lines import MAX_LINE, Read
 from bartack.agents.protocol._messages import ToolResult
@@ -110,13 +110,13 @@ def test_a_secret_at_the_edge_of_what_is_kept_of_a_long_line_does_not_show(befor
 @pytest.mark.parametrize("cut", [1, 9, 20])
 def test_a_secret_that_comes_in_two_pieces_is_not_stored(before: int, cut: int, tmp_path: Path) -> None:
     secret = SECRET.encode()
-    complaints = Complaints(REDACT)
-    complaints.store_in(tmp_path)
+    stderr = StderrLog(REDACT)
+    stderr.store_in(tmp_path)
 
-    complaints.feed(b"x" * before + secret[:cut])
-    complaints.feed(secret[cut:] + b"y" * 70_000 + b"\nthe end")
-    tail = complaints.tail()
-    complaints.close()
+    stderr.feed(b"x" * before + secret[:cut])
+    stderr.feed(secret[cut:] + b"y" * 70_000 + b"\nthe end")
+    tail = stderr.tail()
+    stderr.close()
 
     stored = (tmp_path / "stderr.txt").read_bytes()
     assert stored == b"x" * before + b"$env:DOOR_KEY" + b"y" * 70_000 + b"\nthe end"

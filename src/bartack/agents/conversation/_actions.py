@@ -1,6 +1,6 @@
 """What a conversation wants done, as values; ``_conversation.py`` decides, and the agent of each kind performs.
 
-``Output`` collects them in order and numbers the events of the transcript. It performs nothing.
+``ActionQueue`` collects them in order and numbers the events of the transcript. It performs nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Stamp(TypedDict):
     n: int
 
 
-class Output:
+class ActionQueue:
     """The actions of one conversation, in the order in which they are to be performed.
 
     ``take`` returns each action once. The events of one call are numbered from 1 without gaps.

@@ -40,17 +40,17 @@ from bartack.agents._usage import over_budget
 from bartack.agents._vitals import Activity
 from bartack.agents.conversation._actions import (
     Action,
+    ActionQueue,
     Done,
     Judge,
     NeedProcess,
-    Output,
     ReleaseProcess,
     State,
     StopProcess,
 )
 from bartack.agents.conversation._answer import Answer
 from bartack.agents.conversation._attempts import Attempts
-from bartack.agents.conversation._dialect import Dialect, Failure
+from bartack.agents.conversation._dialect import AgentFailure, Dialect
 from bartack.agents.conversation._tool_calls import ToolCalls
 from bartack.agents.conversation._watchdog import Watchdog
 from bartack.agents.protocol._codes import OWN_CODES, Code, judge_agent_code
@@ -103,12 +103,12 @@ class Conversation(Generic[R]):
         self.conversation = conversation_id(request.run_id, request.key)
         self.verdict: AgentError | None = None
         """Why the command was given up, once it was."""
-        self.output = Output(request.key, clock)
+        self.actions = ActionQueue(request.key, clock)
         self.watchdog = Watchdog(config, request, clock, look)
         self.attempts = Attempts(agent, request, config, uniform)
         self.answer = Answer(request)
         self._dialect = speak(self)
-        self.tools = ToolCalls(request, self.output, self.watchdog, self._dialect.send_result)
+        self.tools = ToolCalls(request, self.actions, self.watchdog, self._dialect.send_result)
         self._config = config
         self._link: Link | None = None
         self._repaired = False
@@ -122,7 +122,7 @@ class Conversation(Generic[R]):
     def take(self) -> list[Action]:
         """What is to be done now, in this order."""
         self.watchdog.expect(self.state)
-        return self.output.take()
+        return self.actions.take()
 
     def next_due(self) -> float | None:
         """When ``tick`` is to be called at the latest, in seconds of the monotonic clock."""
@@ -163,9 +163,9 @@ class Conversation(Generic[R]):
             return
         self._unannounced = False
         link = self._link or Link()
-        self.output.report(
+        self.actions.report(
             CallStarted(
-                **self.output.stamp(),
+                **self.actions.stamp(),
                 pid=link.pid,
                 conversation=self.conversation,
                 attempt=self.attempts.number,
@@ -269,7 +269,7 @@ class Conversation(Generic[R]):
     def note_usage(self, usage: Usage, *, final: bool) -> None:
         """The attempt has used this much so far; a call over its budget is cancelled unless it has ended with it."""
         self.attempts.used(usage)
-        self.output.report(CallUsage(**self.output.stamp(), usage=usage))
+        self.actions.report(CallUsage(**self.actions.stamp(), usage=usage))
         over = over_budget(self.request.budget, usage)
         if over and not final:
             self.cancel("budget", self.attempts.error("budget_exceeded", over))
@@ -289,7 +289,7 @@ class Conversation(Generic[R]):
             self.verdict = None
         if self.answer.has_files:
             self.state = "judging"
-            self.output.add(Judge(self.answer.files))
+            self.actions.add(Judge(self.answer.files))
         else:
             self._accept(event, [])
 
@@ -298,7 +298,7 @@ class Conversation(Generic[R]):
         self.answer.drop()
         self.end_attempt(rejection.code, rejection.message)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: AgentFailure) -> None:
         """The agent reports that it failed."""
         if self.state == "cancelling":
             self._give_up()
@@ -314,8 +314,8 @@ class Conversation(Generic[R]):
             return
         self._note_failure(code, message)
         self.attempts.excuse()
-        self.output.report(
-            CallRateLimit(**self.output.stamp(), status=code, resets_at=until, error=message[:WHY])
+        self.actions.report(
+            CallRateLimit(**self.actions.stamp(), status=code, resets_at=until, error=message[:WHY])
         )
         self._wait(code, message, "failed", wait_s)
 
@@ -354,18 +354,18 @@ class Conversation(Generic[R]):
         self._wait(code, problem, kind.cause, self.attempts.backoff_s(least_s))
         if kind.restart and self._link is not None:
             self.state = "stopping"
-            self.output.add(StopProcess())
+            self.actions.add(StopProcess())
 
     def end(self, outcome: Outcome, *, restart: bool = False) -> None:
         """The call is over; its process is released first, or stopped if it must not serve another call."""
         self._outcome = outcome
         if self._link is not None and (restart or not self._config.keep):
             self.state = "stopping"
-            self.output.add(StopProcess())
+            self.actions.add(StopProcess())
             return
         if self._link is not None:
             self._link = None
-            self.output.add(ReleaseProcess())
+            self.actions.add(ReleaseProcess())
         self._finish(outcome)
 
     def _start(self) -> None:
@@ -373,7 +373,7 @@ class Conversation(Generic[R]):
             self._send_command()
             return
         self.state = "starting"
-        self.output.add(NeedProcess())
+        self.actions.add(NeedProcess())
 
     def _send_command(self) -> None:
         self.state = "running"
@@ -413,8 +413,8 @@ class Conversation(Generic[R]):
         self.watchdog.retry_in(wait_s)
         self.state = "waiting"
         number = self.attempts.number
-        self.output.report(
-            CallRetry(**self.output.stamp(), code=code, error=problem[:2048], attempt=number, delay_s=wait_s)
+        self.actions.report(
+            CallRetry(**self.actions.stamp(), code=code, error=problem[:2048], attempt=number, delay_s=wait_s)
         )
 
     def _stopped(self) -> None:
@@ -457,8 +457,8 @@ class Conversation(Generic[R]):
             reason = outcome.reason or type(outcome).__name__
         self._dialect.close()
         took_s = round(max(self.watchdog.took_s, 0.0), 6)
-        self.output.report(CallFinished(**self.output.stamp(), reason=reason, duration_s=took_s))
-        self.output.add(Done(outcome))
+        self.actions.report(CallFinished(**self.actions.stamp(), reason=reason, duration_s=took_s))
+        self.actions.add(Done(outcome))
 
 
 def _ended(status: int | None) -> str:

@@ -16,7 +16,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 """One thing that is read from an agent of this kind."""
 
 
-class Failure(NamedTuple):
+class AgentFailure(NamedTuple):
     """What an agent reports that failed.
 
     Attributes:

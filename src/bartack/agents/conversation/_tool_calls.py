@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from bartack.agents._contract import AgentRequest, CallTool, ToolOutcome
-from bartack.agents.conversation._actions import CallOut, Output
+from bartack.agents.conversation._actions import ActionQueue, CallOut
 from bartack.agents.conversation._dialect import SendResult
 from bartack.agents.conversation._watchdog import Watchdog
 from bartack.agents.protocol._messages import ToolProblem
@@ -26,10 +26,10 @@ class ToolCalls:
     """
 
     def __init__(
-        self, request: AgentRequest, output: Output, watchdog: Watchdog, send_result: SendResult
+        self, request: AgentRequest, actions: ActionQueue, watchdog: Watchdog, send_result: SendResult
     ) -> None:
         self._known = {tool.name for tool in request.tools}
-        self._output = output
+        self._actions = actions
         self._watchdog = watchdog
         self._send_result = send_result
         self._open: set[str] = set()
@@ -46,8 +46,8 @@ class ToolCalls:
             return
         self._open.add(call_id)
         self._watchdog.watch.pause()
-        self._output.report(CallTool(**self._output.stamp(), id=call_id, tool=name, phase="started"))
-        self._output.add(CallOut(call_id, name, arguments))
+        self._actions.report(CallTool(**self._actions.stamp(), id=call_id, tool=name, phase="started"))
+        self._actions.add(CallOut(call_id, name, arguments))
 
     def ended(self, call_id: str, outcome: ToolOutcome) -> None:
         """A tool has ended; one whose attempt is over is ignored."""
@@ -57,7 +57,7 @@ class ToolCalls:
         problem = ToolProblem(outcome.code, outcome.message) if outcome.code else None
         self._send_result(call_id, outcome.result, problem)
         phase: Literal["finished", "failed"] = "failed" if problem else "finished"
-        self._output.report(CallTool(**self._output.stamp(), id=call_id, tool="", phase=phase))
+        self._actions.report(CallTool(**self._actions.stamp(), id=call_id, tool="", phase=phase))
         if not self._open:
             self._watchdog.watch.resume()
         self._watchdog.tool_returned()

@@ -26,7 +26,7 @@ from bartack.agents._files import CallFiles
 from bartack.agents._permissions import Permissions
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
-from bartack.agents._transcript import Transcript
+from bartack.agents._transcript import AgentTranscript
 from bartack.agents._verification import verify_in_loop
 from bartack.agents._vitals import Vitals
 from bartack.agents.conversation._actions import (
@@ -99,7 +99,7 @@ class NdjsonAgent:
         self.folder = surroundings.folder / name
         self.record = AgentRecord(name)
         self.redact = Redactor({**surroundings.environ, **config.env}, surroundings.secrets).hide_lines
-        self.transcript = Transcript(self.folder, self.redact)
+        self.transcript = AgentTranscript(self.folder, self.redact)
         self._uniform = uniform
         self._calls: list[NdjsonCall] = []
         self._processes: list[AgentProcess] = []
@@ -177,7 +177,7 @@ class NdjsonAgent:
         return process
 
     def line_came(self, process: AgentProcess, read: Read) -> None:
-        """See ``Master.line_came``."""
+        """See ``ProcessOwner.line_came``."""
         call = next((call for call in self._calls if call.process is process), None)
         if call is not None:
             call.line_came(read)
@@ -190,18 +190,18 @@ class NdjsonAgent:
                 process.link.take_hello(read.message)
 
     def started(self, process: AgentProcess) -> None:
-        """See ``Master.started``."""
+        """See ``ProcessOwner.started``."""
         for call in self._calls:
             if call.process is process:
                 call.talk.announce()
                 call.perform()
 
     def ended(self, process: AgentProcess, status: int | None) -> None:
-        """See ``Master.ended``."""
-        self._forget(process, lambda talk: talk.exited(status, process.complaints.tail()))
+        """See ``ProcessOwner.ended``."""
+        self._forget(process, lambda talk: talk.exited(status, process.stderr_log.tail()))
 
     def not_started(self, process: AgentProcess, reason: str) -> None:
-        """See ``Master.not_started``."""
+        """See ``ProcessOwner.not_started``."""
         path = self.surroundings.environ.get("PATH", "")
         problem = (
             f"{self.config.argv[0]!r} could not be started: {reason}; looked for in {path}; "
@@ -341,7 +341,7 @@ class NdjsonCall:
     def _attach(self) -> None:
         try:
             self.process = self._agent.attach(self)
-            self.process.complaints.store_in(self.files.folder)
+            self.process.stderr_log.store_in(self.files.folder)
         except OSError as error:
             if is_disk_trouble(error):
                 raise

@@ -20,7 +20,7 @@ from bartack.agents._record import AgentRecord, Link
 from bartack.agents._vitals import Activity
 from bartack.agents.conversation._actions import Send, Warn
 from bartack.agents.conversation._conversation import Conversation
-from bartack.agents.conversation._dialect import Failure
+from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.ndjson._faults import LineFaults
 from bartack.agents.protocol._ids import new_message_id, parse_moment
 from bartack.agents.protocol._lines import EXCERPT, BadLine, Line, Read, write_line
@@ -133,7 +133,7 @@ class LineDialect:
 
     def _write(self, message: ToAgent) -> bytes:
         line = write_line(message, self._talk.agent)
-        self._talk.output.add(Send(line, message))
+        self._talk.actions.add(Send(line, message))
         return line
 
     def _command(self) -> Command:
@@ -211,12 +211,12 @@ class LineDialect:
     def _log(self, log: Log) -> None:
         talk = self._talk
         talk.watchdog.progress()
-        talk.output.report(CallNotice(**talk.output.stamp(), level=log.level, text=log.message[:4096]))
+        talk.actions.report(CallNotice(**talk.actions.stamp(), level=log.level, text=log.message[:4096]))
         if log.level in {"warn", "error"}:
             text = f"agent {talk.agent}: {log.message.strip()[:200]}"
             shown = talk.record.log_for_console(talk.watchdog.watch.real_s(), text)
             if shown:
-                talk.output.add(Warn(shown))
+                talk.actions.add(Warn(shown))
 
     def _tool_call(self, call: ToolCall, raw: bytes) -> None:
         talk = self._talk
@@ -230,7 +230,7 @@ class LineDialect:
             return
         sent = self._results.get(call.call_id)
         if sent is not None:
-            talk.output.add(Send(sent, msgspec.json.decode(sent, type=ToolResult)))
+            talk.actions.add(Send(sent, msgspec.json.decode(sent, type=ToolResult)))
             return
         talk.tools.call(call.call_id, call.name, call.arguments)
 
@@ -314,7 +314,7 @@ class LineDialect:
         talk.answer.add_files(event.artifacts or ())
         text = (event.payload or {}).get("message")
         if isinstance(text, str):
-            talk.output.report(CallText(**talk.output.stamp(), text=text[:4096]))
+            talk.actions.report(CallText(**talk.actions.stamp(), text=text[:4096]))
 
     def _error(self, event: Event) -> None:
         payload = event.payload or {}
@@ -323,7 +323,7 @@ class LineDialect:
         text = payload.get("message")
         retryable = payload.get("retryable")
         until, after = payload.get("resets_at"), payload.get("retry_after_s")
-        failure = Failure(
+        failure = AgentFailure(
             code,
             (text if isinstance(text, str) and text else code)[:2048],
             retryable if isinstance(retryable, bool) else None,

@@ -60,7 +60,7 @@ class LineFaults:
         text = f"agent {talk.agent}: {case}: {fault.detail}"
         shown = talk.record.fault_for_console(case, talk.watchdog.watch.real_s(), text)
         if shown:
-            talk.output.add(Warn(shown))
+            talk.actions.add(Warn(shown))
         if talk.state == "running":
             self._answer(fault)
 
@@ -85,5 +85,5 @@ class LineFaults:
                 self._report("info", f"{count - REPORTED} more lines: {case}", case)
 
     def _report(self, level: Literal["info", "warn"], text: str, case: str) -> None:
-        output = self._talk.output
-        output.report(CallNotice(**output.stamp(), level=level, text=text, case=case))
+        actions = self._talk.actions
+        actions.report(CallNotice(**actions.stamp(), level=level, text=text, case=case))

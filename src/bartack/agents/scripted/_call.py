@@ -107,8 +107,8 @@ class InProcess:
         """See ``Outside.write``."""
         self._lines += [line for line in data.splitlines() if line.strip()]
 
-    def complain(self, data: bytes) -> None:
-        """See ``Outside.complain``."""
+    def write_stderr(self, data: bytes) -> None:
+        """See ``Outside.write_stderr``."""
 
     def die(self, code: int, by: str = "") -> None:
         """See ``Outside.die``."""

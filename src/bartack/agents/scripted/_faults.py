@@ -132,7 +132,7 @@ class FaultInjector:
     def _flood_stderr(self, size: int) -> None:
         chunk = (b"x" * 127 + b"\n") * 512
         while size > 0:
-            self._outside.complain(chunk[:size])
+            self._outside.write_stderr(chunk[:size])
             size -= len(chunk)
 
     def _write_extra(self, inject: Inject, event: Event) -> None:

@@ -106,8 +106,8 @@ class _Program:
         """See ``Outside.write``."""
         _write_all(1, data)
 
-    def complain(self, data: bytes) -> None:
-        """See ``Outside.complain``."""
+    def write_stderr(self, data: bytes) -> None:
+        """See ``Outside.write_stderr``."""
         _write_all(2, data)
 
     def die(self, code: int, by: str = "") -> None:

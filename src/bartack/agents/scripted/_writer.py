@@ -42,7 +42,7 @@ class Outside(Protocol):
         """Write to stdout."""
         ...
 
-    def complain(self, data: bytes) -> None:
+    def write_stderr(self, data: bytes) -> None:
         """Write to stderr."""
         ...
 

@@ -80,10 +80,10 @@ def _rate(path: str, headings: list[str], prefer: Collection[str]) -> tuple[int,
     if parts:
         points -= 4 * len(parts)
         reasons.append(f"{len(parts)} deep")
-    telling = [heading for heading in headings if _WORD.search(heading)]
-    if telling:
-        points += 5 * len(telling)
-        reasons.append(f"{len(telling)} telling heading{'s' if len(telling) > 1 else ''}")
+    matching = [heading for heading in headings if _WORD.search(heading)]
+    if matching:
+        points += 5 * len(matching)
+        reasons.append(f"{len(matching)} matching heading{'s' if len(matching) > 1 else ''}")
     if path in prefer:
         points += 20
         reasons.append("preferred")

@@ -13,7 +13,7 @@ from bartack.agents._contract import AgentResult, CallRetry, CallText, CallUsage
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents.conversation._actions import Action, CallOut, Done, NeedProcess, Report, StopProcess
 from bartack.agents.conversation._conversation import Conversation
-from bartack.agents.conversation._dialect import Failure
+from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.protocol._messages import Budget, Event, Reason, Source, ToolProblem, ToolSpec, Usage
 from bartack.errors import AgentBudgetError
 from bartack.testing import VirtualClock
@@ -41,17 +41,17 @@ class Words:
     def read(self, link: Link, read: str) -> str:
         del link
         verb, _, rest = read.partition(" ")
-        talk, stamp = self.talk, self.talk.output.stamp
+        talk, stamp = self.talk, self.talk.actions.stamp
         match verb:
             case "say":
                 talk.watchdog.progress()
-                talk.output.report(CallText(**stamp(), text=rest))
+                talk.actions.report(CallText(**stamp(), text=rest))
             case "cost":
                 talk.note_usage(Usage(cost_usd=float(rest)), final=False)
             case "tool":
                 talk.tools.call("t1", rest, {})
             case "fail":
-                talk.fail(Failure(rest, "it failed"))
+                talk.fail(AgentFailure(rest, "it failed"))
             case "done":
                 talk.take_answer(self.answer(rest))
             case _:

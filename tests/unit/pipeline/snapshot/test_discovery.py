@@ -42,7 +42,7 @@ def test_the_reason_names_the_rules_in_order(tmp_path: Path) -> None:
     (found,) = find(tmp_path, {"docs/release-plan.md": "# Plan for May\n"})
 
     assert found.reason == (
-        "base; name contains plan; in a folder for documents; 1 deep; 1 telling heading; score=0.81"
+        "base; name contains plan; in a folder for documents; 1 deep; 1 matching heading; score=0.81"
     )
     assert found.headings == ["Plan for May"]
 
