@@ -61,9 +61,7 @@ EXCEPTIONS: Final = {
 }
 """Phrases, as they are in the file, that a pattern finds and that are right."""
 
-NOT_YET: Final = (
-    "src/bartack/__init__.py",
-)
+NOT_YET: Final = ("src/bartack/__init__.py",)
 """Files and folders that are not held to ``WORDS`` yet. An entry without findings is removed."""
 
 """Public classes of ``runtime`` that still share their name with another one."""
