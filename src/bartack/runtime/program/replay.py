@@ -23,7 +23,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.secrets import open_veil_of
 from bartack.runtime.state.apply import apply_all
-from bartack.runtime.state.history import outcome_of
+from bartack.runtime.state.history import open_steps, outcome_of
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import WorkerState
 from bartack.supervision import run_guarded
@@ -178,6 +178,7 @@ def _replay_worker(
         try:
             scheduler.start(coroutine)
             scheduler.take(f.History(past=past))
+            scheduler.check_open(open_steps(worker))
         finally:
             scheduler.discard()
     except BartackError as error:

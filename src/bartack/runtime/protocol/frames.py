@@ -316,7 +316,9 @@ class History(Frame, tag="history"):
 
 
 class Live(Frame, tag="live"):
-    """The history ends here."""
+    """The history ends here. Steps that are open come with it, without an outcome: the program must still ask for the same."""
+
+    open: list[Past] = []
 
 
 class Answer(Frame, tag="ok"):

@@ -9,10 +9,12 @@ fingerprint of what it was asked), its branch continues with the recorded outcom
 - a block with a deadline was left in time on the first run, and the program has not left it;
 - an agent called a tool in a prompt for which no branch waits.
 
-When a mismatch is found: when its outcome is the next one, or, for harmless steps, when the program does the step. Before each
+When a mismatch is found: when its outcome is the next one, or, for harmless steps, when the program does the step; for a step
+that has begun and has no outcome, at the end of the history. Before each
 outcome every branch has run as far as it gets, so a step that is not there by then never comes. What is *not* compared is what
 the program computes, assigns or imports between its steps: it is found only through the steps that it leads to. Steps without a
-recorded outcome cannot differ either. They are pending at the end of the history and are sent then.
+recorded outcome are pending at the end of the history. Those that had begun are compared then (``Replay.check_open``), before the
+first of them is sent.
 
 A mismatch stops the worker with ``ReplayMismatchError``, which the program cannot catch. Nothing has been sent by then, so the
 run is as it was: with the old program it resumes.
@@ -26,6 +28,7 @@ Read ``replay_log.py`` for the bookkeeping, ``scheduler.py`` for why the turns a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, cast
 
 import msgspec
@@ -66,6 +69,8 @@ class Replay:
         self._requests = requests
         self._cancellation = cancellation
         self._tool_calls = tool_calls
+        self._open: list[f.Past] = []
+        """Steps that have begun, without their outcome."""
         self._failure: f.ErrorData | None = None
         """The failure of the session, if it came during the replay."""
 
@@ -79,6 +84,7 @@ class Replay:
                 self._end_stall()
             case f.Live():
                 self._log.complete = True
+                self._open = frame.open
                 self._end_stall()
             case f.Fired():
                 self._log.extend([f.Past(p=frame.p, n=frame.n, step="timeout", v=_FIRED)])
@@ -103,12 +109,23 @@ class Replay:
 
     def _go_live(self) -> None:
         """The history is used up: what it did not confirm is sent, unless the session has failed meanwhile."""
+        if not self.check_open(self._open):
+            return
         self._log.replaying = False
         if self._failure is None:
             self._requests.submit_rest()
         else:
             self._log.drain()
             self._cancellation.fail_all(self._failure)
+
+    def check_open(self, steps: Iterable[f.Past]) -> bool:
+        """Whether the program asks for the steps that are open, as far as it has come to them; otherwise it is a mismatch."""
+        for past in steps:
+            pending = self._log.get(past.p, past.n)
+            if pending is not None and not is_same(pending, past):
+                self._differ(past, pending)
+                return False
+        return True
 
     # Outcomes.
 

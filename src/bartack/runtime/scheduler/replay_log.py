@@ -57,6 +57,10 @@ class ReplayLog:
         """
         self._pending[step] = pending
 
+    def get(self, p: str, n: int) -> Pending | None:
+        """What the program did at a place, if no outcome has confirmed it."""
+        return self._pending.get((p, n))
+
     def confirm(self, p: str, n: int) -> Pending | None:
         """Take what the program did at the place of an outcome, if it did anything there."""
         return self._pending.pop((p, n), None)

@@ -192,6 +192,11 @@ class Scheduler:
         assert self._main is not None
         return self._main.result, self._main.error
 
+    def check_open(self, steps: Iterable[f.Past]) -> None:
+        """Compare steps that have begun with what the program asks for; a difference is in ``fatal``."""
+        if self.queue.fatal is None:
+            self._replay.check_open(steps)
+
     def discard(self) -> None:
         """End the coroutines of a worker that is not run any more. Whatever they do on their way out is dropped."""
         self.requests.close()

@@ -62,7 +62,16 @@ def iter_greeting(
             past, size = [], 0
     if past:
         yield f.encode(f.History(past=past))
-    yield f.encode(f.Live())
+    yield f.encode(f.Live(open=open_steps(worker)))
+
+
+def open_steps(worker: WorkerState) -> list[f.Past]:
+    """The steps of a worker that have begun and have no outcome."""
+    return [
+        f.Past(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        for step in worker.open.values()
+        if not step.cleanup
+    ]
 
 
 def outcome_of(entry: Entry) -> f.Past | None:
