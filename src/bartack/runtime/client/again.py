@@ -45,7 +45,7 @@ def set_aside(run: RunDir, at: str) -> SetAside:
         at: The step: ``path:n``, or ``n`` of the first worker.
 
     Raises:
-        StepNotFoundError: There is no such step, or it has no outcome.
+        StepNotFoundError: The run has no such step, or the step has no outcome.
         ResumeRefusedError: It is not part of the history of its worker, or steps that followed from it cannot be executed again.
         JournalLockedError: A process runs the run.
         JournalLostError: Its journal has lost acknowledged entries; nothing was changed.

@@ -159,7 +159,7 @@ def fork_run(run: RunDir, at: str) -> RunDir:
         at: The step: ``path:n``, or ``n`` of the first worker.
 
     Raises:
-        StepNotFoundError: There is no such step, or it has no outcome.
+        StepNotFoundError: The run has no such step, or the step has no outcome.
         RunNotFoundError: The journal has no run in it.
         PeerRefusedError: This process belongs to a run.
         ForeignRunError: It came from elsewhere, and is not trusted.

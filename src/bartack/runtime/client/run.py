@@ -239,7 +239,7 @@ class Run:
             WorkspaceBusyError: Another run of the pipeline works in its workspace.
             JournalLockedError: Another process runs it.
             ResumeRefusedError: It has ended for good, needs a decision first, or cannot execute the step again.
-            StepNotFoundError: There is no step to execute again, or it has no outcome.
+            StepNotFoundError: The run has no such step, or the step has no outcome.
             PeerRefusedError: This process belongs to a run.
             HubStoppedError: A process runs it and is stopped.
             JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed. Accepting the
@@ -269,7 +269,7 @@ class Run:
             update: It takes the program's source as it is now, which must match the steps that both have.
 
         Raises:
-            StepNotFoundError: There is no such step, or it has no outcome.
+            StepNotFoundError: The run has no such step, or the step has no outcome.
         """
         made = fork_run(self._run, at)
         if update:

@@ -282,7 +282,7 @@ class Session(JoinedRun[HubClient]):
         """Join a run by its id or directory; a process that the run started may leave it out.
 
         Raises:
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: The run does not exist.
             RunNotActiveError: No process runs it.
             SessionFailedError: It has failed.
         """
@@ -372,7 +372,7 @@ def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLik
     """The run to join; without a name the one that this process belongs to.
 
     Raises:
-        RunNotFoundError: There is no such run.
+        RunNotFoundError: The run does not exist.
         SessionFailedError: It has failed.
     """
     if run is None:

@@ -133,6 +133,7 @@ class Hub:
     _soft_files = 0
     """How many files this process could open before the hub raised the limit; its children can open as many."""
 
+    # Long because the parts of a hub are put together here, and only here; it decides nothing.
     def __init__(
         self,
         run: RunDir,

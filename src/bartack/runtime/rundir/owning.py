@@ -1,4 +1,4 @@
-"""Owns the journal of a run for a moment, without running it: for ``client/manage.py``, ``again.py`` and ``dead_letters.py``."""
+"""Owns the journal of a run for a moment, without running it. ``client/manage.py`` and ``client/dead_letters.py`` use it."""
 
 from __future__ import annotations
 
