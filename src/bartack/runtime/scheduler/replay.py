@@ -204,7 +204,7 @@ class Replay:
 
 def is_same(pending: Pending, past: f.Past) -> bool:
     """Whether something the program did is the step that was recorded."""
-    step, _ = _kind_and_subject(pending)
+    step = pending.step if isinstance(pending, Counted) else _kind_and_subject(pending)[0]
     return step == past.step and (not past.fp or past.fp == pending.fp)
 
 
