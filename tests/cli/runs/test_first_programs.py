@@ -163,6 +163,25 @@ def test_a_mismatch_names_the_recorded_step(bartack: Call, call: str, words: str
     assert f"the journal has {words}" in bartack("resume", "--update").stderr
 
 
+@pytest.mark.requirement("update-compares-first")
+def test_an_update_that_changes_a_step_that_has_begun_executes_nothing(bartack: Call) -> None:
+    text = "@worker\nasync def main(ctx: Context) -> None:\n    await ctx.gather({})\n"
+    bartack("run", write(text.format("ctx.ask('Name?')")))
+    write(text.format("ctx.shell('touch', 'made'), ctx.ask('Colour?')"))
+
+    changed = bartack("resume", "--update")
+    executed = Path("made").exists()
+    write(text.format("ctx.ask('Name?'), ctx.shell('touch', 'made')"))
+    extended = bartack("resume", "--update")
+
+    assert (
+        "the journal has the question 'Name?', the program requests the command 'touch made'"
+        in changed.stderr
+    )
+    assert (changed.returncode, executed) == (1, False)
+    assert (extended.returncode, Path("made").exists()) == (3, True)
+
+
 # Command lines.
 
 TAKES_A_NAME = "@worker\nasync def main(ctx: Context, name: str = 'x') -> None: ...\n"

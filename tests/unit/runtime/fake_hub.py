@@ -99,7 +99,8 @@ class FakeHub:
         self.scheduler.requests.executor = self.bodies = Bodies(self.scheduler, 600.0)
         for place in range(0, len(self.journal), chunk):
             self.say(f.History(past=self.journal[place : place + chunk]))
-        self.say(f.Live())
+        begun = [opened.frame for opened in self.open.values()]
+        self.say(f.Live(open=[f.Past(p=one.p, n=one.n, step=one.step, fp=one.fp) for one in begun]))
         self.scheduler.start(program(Context(self.scheduler)))
         return self.scheduler
 

@@ -52,6 +52,23 @@ def test_a_journaled_failure_is_raised_again(hub: FakeHub) -> None:
     assert hub.result() == [2, ["make"], str(ShellError(["make"], 2, "broken"))]
 
 
+def test_a_step_that_has_begun_must_be_the_same_before_anything_is_sent(hub: FakeHub) -> None:
+    async def before(ctx: Context) -> None:
+        await ctx.gather(ctx.sleep(600))
+
+    async def after(ctx: Context) -> None:
+        await ctx.gather(ctx.sleep(601), ctx.shell("touch", "made"))
+
+    hub.start(before)
+    hub.settle()
+    heard = len(hub.heard)
+    scheduler = hub.start(after)
+    hub.settle()
+
+    assert isinstance(scheduler.fatal, ReplayMismatchError)
+    assert hub.heard[heard:] == []
+
+
 def test_a_step_that_was_open_is_asked_for_again_with_the_same_number(hub: FakeHub) -> None:
     async def program(ctx: Context) -> None:
         await ctx.sleep(1)
