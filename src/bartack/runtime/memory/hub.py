@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -30,6 +30,10 @@ from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Ear = Callable[[f.ToPeer], None]
 """Takes the frames that the hub sends to one peer."""
+
+
+_WITHOUT_EFFECT: Final = (act.Transition, act.ReadScoreboard, act.InterruptHub)
+"""Actions that concern files, shared memory and signals, which a run in memory does not have."""
 
 
 class KilledError(Exception):
@@ -248,7 +252,7 @@ class MemoryHub:
             case act.EndHub():
                 self.status = self.status or action.status
             case _:
-                return
+                assert isinstance(action, _WITHOUT_EFFECT), action
 
     def _talk(self, action: act.StartPrompt | act.StopPrompt | act.AnswerCall) -> None:
         match action:

@@ -58,7 +58,7 @@ from bartack.supervision.forms import Form
 HARMLESS: Final = frozenset(
     {"now", "random", "uuid", "read", "read_bytes", "exists", "list", "env", "timeout", "left", "budget"}
 )
-"""Steps without an effect outside: executed again freely, and answered before they are durable."""
+"""Steps without an effect outside: they can be executed again. Those that a worker does itself it has before they are durable."""
 
 CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLESS})
 """Steps that may follow a fatal failure without being a handling of it."""
