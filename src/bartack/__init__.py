@@ -1,7 +1,7 @@
 """Bartack runs teams of AI coding agents that never lose work.
 
-Everything that happens in a run is in its journal before it is acknowledged, so whatever is killed goes on
-where it was. The names below are loaded by their first use: importing this package costs next to nothing.
+Everything that happens in a run is in its journal before it is acknowledged, so a killed run continues where it
+was. The names below are loaded on their first use: importing this package costs next to nothing.
 """
 
 from __future__ import annotations
