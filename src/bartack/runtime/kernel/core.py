@@ -5,7 +5,7 @@
 ``must_sync``, and performs the actions that ``Turn.committed`` returns. ``turn.py`` explains why that order loses nothing and
 promises nothing too early.
 
-**Who decides what.** The core owns the desks and passes on to them. A frame of a worker goes to the desk in ``_take``'s table;
+**Who decides what.** The core owns the desks and passes on to them. A frame of a worker goes to the desk that ``_takers`` names;
 a step goes through ``step_table.py`` to the handler of its kind; a request of a process outside goes to ``foreign.py``. What
 happens to a run as a whole is reported to every desk, in the one order of ``Core.__init__``, by the methods that ``Desk``
 lists: ``resumed``, ``session_failed``, ``worker_aborted``, ``worker_ended``, ``process_ended``, ``peer_gone``. A desk that
@@ -132,19 +132,20 @@ class Core(Desk):
         self.links = LinkDesk(shared, self.mail.enqueue, self._desks)
         self.questions = QuestionDesk(shared)
         handling = Handling(
-            self.commands,
-            self.prompts,
-            SleepDesk(shared, step_timers),
-            scopes,
-            self.bodies,
-            self.questions,
-            self.delegates,
-            joins,
-            self.failure,
-            self.monitors,
-            self.links,
+            commands=self.commands,
+            prompts=self.prompts,
+            sleeps=SleepDesk(shared, step_timers),
+            scopes=scopes,
+            bodies=self.bodies,
+            questions=self.questions,
+            delegates=self.delegates,
+            joins=joins,
+            failure=self.failure,
+            mail=self.mail,
+            monitors=self.monitors,
+            links=self.links,
         )
-        self.steps = StepTable(shared, {**handlers(turn, handling), **self.mail.handlers()}, self.failure)
+        self.steps = StepTable(shared, handlers(turn, handling), self.failure)
         mail_requests = MailRequests(shared, self.mail)
         self.foreign = ForeignDesk(shared, self.processes, self.failure, self.questions, mail_requests)
         # The order in which each of them learns what happens to the run. Messages come first: monitors and links put messages

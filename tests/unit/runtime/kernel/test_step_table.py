@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.unit.runtime.stage import Stage, raw, shell
 
 from bartack.runtime.protocol import frames as f
@@ -58,3 +60,10 @@ def test_a_different_step_where_one_is_under_way_is_a_mismatch() -> None:
     failure = stage.core.state.failure
     assert failure is not None
     assert failure.error.type == "bartack.errors:ReplayMismatchError"
+
+
+def test_the_table_has_each_kind_of_step_that_the_protocol_describes_as_done_by_the_hub() -> None:
+    described = re.findall(r"^([a-z_ ]+?) +hub ", s.__doc__ or "", re.MULTILINE)
+
+    begun_by_workers = {*s.BODIES, "timeout"}
+    assert {*" ".join(described).split(), *begun_by_workers} == set(Stage().core.steps.kinds)
