@@ -41,7 +41,7 @@ from bartack.journal import Journal
 from bartack.runtime.kernel.actions import CloseConnection, EndHub, Show, Transition
 from bartack.runtime.kernel.bodies import BodyDesk
 from bartack.runtime.kernel.commands import CommandDesk, ShellEnd
-from bartack.runtime.kernel.delegates import DelegateDesk, JoinDesk, LastLook, WorkerEnds
+from bartack.runtime.kernel.delegates import DelegateDesk, FinalCheck, JoinDesk, WorkerEnds
 from bartack.runtime.kernel.desk import Desk, Desks, Settings, Shared
 from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.foreign import ForeignDesk
@@ -90,7 +90,7 @@ class Core(Desk):
         timeouts: How long waits may take.
         settings: The settings of the run.
         telemetry: Where events are emitted.
-        last_look: See ``LastLook``.
+        final_check: See ``FinalCheck``.
     """
 
     # Long because it is the one place that shows which desk is given which others.
@@ -102,7 +102,7 @@ class Core(Desk):
         timeouts: Timeouts,
         settings: Settings | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
-        last_look: LastLook = list,
+        final_check: FinalCheck = list,
     ) -> None:
         emitter = EventEmitter(telemetry, state, clock) if telemetry is not NO_TELEMETRY else None
         turn = Turn(state, journal, clock, emitter)
@@ -120,7 +120,7 @@ class Core(Desk):
         self.processes = ProcessDesk(shared)
         self.failure = SessionFailure(shared, self.processes, self._desks)
         joins = JoinDesk(shared)
-        ends = WorkerEnds(shared, self.processes, self.failure, joins, self._desks, last_look)
+        ends = WorkerEnds(shared, self.processes, self.failure, joins, self._desks, final_check)
         self.delegates = DelegateDesk(shared, self.processes, ends, self._desks)
         self.workers = Workers(shared, self.processes, self.failure, ends, self.delegates, self._desks)
         scopes = ScopeDesk(shared, step_timers)

@@ -9,7 +9,7 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields, pai
 from bartack.errors import StepCancelledError
 from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.outcome import describe
-from bartack.runtime.kernel.timers import CROWD
+from bartack.runtime.kernel.timers import PURGE_SIZE
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 
@@ -464,9 +464,9 @@ def test_a_delegate_with_a_limit_looks_at_its_workers_a_few_times_for_each_that_
 def test_the_deadlines_of_delegates_that_are_through_do_not_pile_up() -> None:
     stage = Stage()
     main = stage.begin()
-    for n in range(1, CROWD + 200):
+    for n in range(1, PURGE_SIZE + 200):
         delegate(main, n, ["a"])
         stage.workers[f"main/{n}.1:a"].result(n)
         stage.wait(10.0)
 
-    assert len(stage.core.timers._alive) < CROWD
+    assert len(stage.core.timers._alive) < PURGE_SIZE
