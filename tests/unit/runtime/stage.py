@@ -573,3 +573,32 @@ class Theatre(Stage):
             for worker in self.core.state.workers.values()
             for opened in worker.open.values()
         ]
+
+
+def ask(worker: Puppet, n: int, **options: object) -> int:
+    given = {"question": "Go?", **{name: value for name, value in options.items() if value is not None}}
+    worker.say(f.Step(i=100 + n, p=worker.path, n=n, step="ask", fp="fp-ask", a=raw(given)))
+    return 100 + n
+
+
+def answer(stage: Stage, number: str, value: object) -> None:
+    stage.core.questions.answer(number, raw(value), "a person")
+    stage.hub.finish_turn()
+
+
+def pair(
+    stage: Stage, on_failure: str = "fail", timeout_s: float | None = None
+) -> tuple[Puppet, int, Puppet, Puppet]:
+    """A first worker that delegates to two."""
+    main = stage.begin()
+    i = delegate(main, 1, ["a", "b"], on_failure=on_failure, timeout_s=timeout_s)
+    return main, i, stage.workers["main/1.1:a"], stage.workers["main/1.2:b"]
+
+
+def shell(worker: Puppet, n: int, *words: str, once: bool = False, check: bool = True, p: str = "") -> int:
+    args = s.ShellArgs(pipeline=[list(words or ("make",))], once=once, check=check)
+    return worker.step(n, "shell", args, p=p)
+
+
+def receive(worker: Puppet, n: int, mailbox: str = "box") -> int:
+    return worker.step(n, "receive", s.ReceiveArgs(mailbox=mailbox))

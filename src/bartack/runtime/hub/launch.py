@@ -286,7 +286,7 @@ def _tracing(telemetry: Telemetry) -> Generator[Telemetry]:
     """Send events to OpenTelemetry, too, while the block is executed."""
     from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - see above
 
-    traced = Telemetry() if telemetry is NO_TELEMETRY else telemetry
+    traced = telemetry if telemetry is not NO_TELEMETRY else Telemetry()
     bridge = attach_otel(traced)
     try:
         yield traced

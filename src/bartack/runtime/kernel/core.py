@@ -5,7 +5,7 @@
 ``must_sync``, and performs the actions that ``Turn.committed`` returns. ``turn.py`` explains why that order loses nothing and
 promises nothing too early.
 
-**Who decides what.** The core owns the desks and passes on to them. A frame of a worker goes to the desk in ``_take``'s table;
+**Who decides what.** The core owns the desks and passes on to them. A frame of a worker goes to the desk that ``_takers`` names;
 a step goes through ``step_table.py`` to the handler of its kind; a request of a process outside goes to ``foreign.py``. What
 happens to a run as a whole is reported to every desk, in the one order of ``Core.__init__``, by the methods that ``Desk``
 lists: ``resumed``, ``session_failed``, ``worker_aborted``, ``worker_ended``, ``process_ended``, ``peer_gone``. A desk that
@@ -41,7 +41,7 @@ from bartack.journal import Journal
 from bartack.runtime.kernel.actions import CloseConnection, EndHub, Show, Transition
 from bartack.runtime.kernel.bodies import BodyDesk
 from bartack.runtime.kernel.commands import CommandDesk, ShellEnd
-from bartack.runtime.kernel.delegates import DelegateDesk, JoinDesk, LastLook, WorkerEnds
+from bartack.runtime.kernel.delegates import DelegateDesk, FinalCheck, JoinDesk, WorkerEnds
 from bartack.runtime.kernel.desk import Desk, Desks, Settings, Shared
 from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.foreign import ForeignDesk
@@ -90,7 +90,7 @@ class Core(Desk):
         timeouts: How long waits may take.
         settings: The settings of the run.
         telemetry: Where events are emitted.
-        last_look: See ``LastLook``.
+        final_check: See ``FinalCheck``.
     """
 
     # Long because it is the one place that shows which desk is given which others.
@@ -102,7 +102,7 @@ class Core(Desk):
         timeouts: Timeouts,
         settings: Settings | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
-        last_look: LastLook = list,
+        final_check: FinalCheck = list,
     ) -> None:
         emitter = EventEmitter(telemetry, state, clock) if telemetry is not NO_TELEMETRY else None
         turn = Turn(state, journal, clock, emitter)
@@ -120,7 +120,7 @@ class Core(Desk):
         self.processes = ProcessDesk(shared)
         self.failure = SessionFailure(shared, self.processes, self._desks)
         joins = JoinDesk(shared)
-        ends = WorkerEnds(shared, self.processes, self.failure, joins, self._desks, last_look)
+        ends = WorkerEnds(shared, self.processes, self.failure, joins, self._desks, final_check)
         self.delegates = DelegateDesk(shared, self.processes, ends, self._desks)
         self.workers = Workers(shared, self.processes, self.failure, ends, self.delegates, self._desks)
         scopes = ScopeDesk(shared, step_timers)
@@ -132,19 +132,20 @@ class Core(Desk):
         self.links = LinkDesk(shared, self.mail.enqueue, self._desks)
         self.questions = QuestionDesk(shared)
         handling = Handling(
-            self.commands,
-            self.prompts,
-            SleepDesk(shared, step_timers),
-            scopes,
-            self.bodies,
-            self.questions,
-            self.delegates,
-            joins,
-            self.failure,
-            self.monitors,
-            self.links,
+            commands=self.commands,
+            prompts=self.prompts,
+            sleeps=SleepDesk(shared, step_timers),
+            scopes=scopes,
+            bodies=self.bodies,
+            questions=self.questions,
+            delegates=self.delegates,
+            joins=joins,
+            failure=self.failure,
+            mail=self.mail,
+            monitors=self.monitors,
+            links=self.links,
         )
-        self.steps = StepTable(shared, {**handlers(turn, handling), **self.mail.handlers()}, self.failure)
+        self.steps = StepTable(shared, handlers(turn, handling), self.failure)
         mail_requests = MailRequests(shared, self.mail)
         self.foreign = ForeignDesk(shared, self.processes, self.failure, self.questions, mail_requests)
         # The order in which each of them learns what happens to the run. Messages come first: monitors and links put messages

@@ -36,7 +36,7 @@ from bartack.runtime.state.run_state import below
 from bartack.runtime.state.status import moving
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, WorkerState
 
-LastLook = Callable[[], list[str | BartackError]]
+FinalCheck = Callable[[], list[str | BartackError]]
 """Asked when the first worker returns: notes for people, and errors that fail the session in place of its result."""
 
 _decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -89,7 +89,7 @@ class WorkerEnds(Desk):
         failure: Fails the session.
         joins: The steps that wait for spawned workers.
         desks: All desks, as one: reports to each of them.
-        last_look: See ``LastLook``.
+        final_check: See ``FinalCheck``.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class WorkerEnds(Desk):
         failure: SessionFailure,
         joins: JoinDesk,
         desks: Desks,
-        last_look: LastLook,
+        final_check: FinalCheck,
     ) -> None:
         super().__init__(shared)
         self._processes = processes
         self._failure = failure
         self._joins = joins
         self._desks = desks
-        self._last_look = last_look
+        self._final_check = final_check
         self._returned: dict[str, Value] = {}
         """Results of workers that have returned, and end when the workers that they spawned have ended."""
         self._ended_first: dict[StepKey, int] = {}
@@ -180,7 +180,7 @@ class WorkerEnds(Desk):
 
     def _is_refused(self, worker: WorkerState) -> bool:
         """Whether the last look found an error, so that the session fails although its first worker returned."""
-        found = self._last_look()
+        found = self._final_check()
         for remark in found:
             if isinstance(remark, str):
                 self.turn.with_next_commit(Show("note", worker.path, remark))

@@ -26,7 +26,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.timeline import describe_worker
 from bartack.runtime.state.worker_state import NO_VALUE
 
-LOOKS: Final = frozenset({"state", "ps", "watch", "stats", "peek", "mailboxes"})
+READ_ONLY: Final = frozenset({"state", "ps", "watch", "stats", "peek", "mailboxes"})
 """Requests that change nothing in a run."""
 
 
@@ -65,7 +65,7 @@ class ForeignDesk(Desk):
 
     def _note_joined(self, peer: Peer, do: str) -> None:
         """Record a process that takes part in the run, once; one that only looks at the run is not recorded."""
-        if peer.rights is None and not peer.noted and do not in LOOKS:
+        if peer.rights is None and not peer.noted and do not in READ_ONLY:
             peer.noted = True
             self.turn.record((e.PeerJoined(peer=peer.name), NO_VALUE), sync=False)
 

@@ -1,8 +1,8 @@
 """Which handler does which kind of step, and when a step that a worker asks for reaches its handler.
 
-``handlers`` is the one table of kinds. ``StepTable`` decides everything about a step that does not depend on its kind: whether
-it is refused after a failure, is open already, was cancelled before it began, or may have happened before. The rest is the
-handler's (``handler.py``). ``core.py`` passes on the frames of workers.
+``handlers`` is the one table of kinds; it takes those of messages from ``mail/mailroom.py``. ``StepTable`` decides everything
+about a step that does not depend on its kind: whether it is refused after a failure, is open already, was cancelled before it
+began, or may have happened before. The rest is the handler's (``handler.py``). ``core.py`` passes on the frames of workers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.failure import SessionFailure
 from bartack.runtime.kernel.handler import AtOnce, StepHandler
 from bartack.runtime.kernel.links import LinkDesk
+from bartack.runtime.kernel.mail.mailroom import MailDesks
 from bartack.runtime.kernel.monitors import MonitorDesk
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.prompts import PromptDesk
@@ -43,6 +44,7 @@ class Handling(NamedTuple):
     delegates: DelegateDesk
     joins: JoinDesk
     failure: SessionFailure
+    mail: MailDesks
     monitors: MonitorDesk
     links: LinkDesk
 
@@ -73,6 +75,7 @@ def handlers(turn: Turn, desks: Handling) -> dict[str, StepHandler]:
         "delegate": desks.delegates,
         "join": desks.joins,
         "down": desks.monitors,
+        **desks.mail.handlers(),
     }
 
 
@@ -87,7 +90,7 @@ class StepTable(Desk):
     @property
     def kinds(self) -> list[str]:
         """The kinds of steps that there are, except those that workers only report."""
-        return list(self._handlers)
+        return sorted(self._handlers)
 
     def take(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """A worker asks for a step."""

@@ -15,9 +15,8 @@ from bartack.core import Clock
 from bartack.runtime.protocol.durations import LONGEST_S
 
 PAUSE_LIMIT_NS: Final = 60 * 1_000_000_000
-
-
-CROWD: Final = 1024
+PURGE_SIZE: Final = 1024
+"""How many timers there are before those that were cancelled are removed."""
 
 _LATER_NS: Final = 1_000_000
 
@@ -60,7 +59,7 @@ class Timers:
         self._numbers = count()
         self._paused_ns = 0
         self._pause_began: int | None = None
-        self._crowd = CROWD
+        self._purge_size = PURGE_SIZE
 
     def alive_ns(self) -> int:
         """Nanoseconds that counted so far."""
@@ -122,11 +121,11 @@ class Timers:
         return 0 if self._pause_began is None else min(now - self._pause_began, PAUSE_LIMIT_NS)
 
     def _add(self, heap: list[tuple[int, int, Timer]], timer: Timer, due: int) -> Timer:
-        if len(heap) > self._crowd:
+        if len(heap) > self._purge_size:
             # Most waits end long before their deadline: their timers are cancelled and would pile up.
             heap[:] = [item for item in heap if item[2].pending]
             heapq.heapify(heap)
-            self._crowd = max(CROWD, 2 * len(heap))
+            self._purge_size = max(PURGE_SIZE, 2 * len(heap))
         heapq.heappush(heap, (due, next(self._numbers), timer))
         return timer
 

@@ -1,38 +1,39 @@
 """One turn of the hub: what was decided, to be made durable, and what is to be done before, with and after that.
 
-The desks decide by calling a ``Turn``. ``record`` stages entries in the journal and applies them to the state at once; ``send``,
-``after_commit``, ``with_next_commit`` and ``before_commit`` collect actions. The driver (``hub/hub.py``) commits the journal
-and performs the actions. Nothing here waits, or talks to a process.
+The desks decide by calling a ``Turn``. ``record`` stages entries in the journal and applies them to the state at once;
+``send``, ``after_commit``, ``with_next_commit`` and ``before_commit`` collect actions. The driver (``hub/hub.py``) commits the
+journal and performs the actions. Nothing here waits, or talks to a process.
 
 **Why a turn is correct.** The promise to keep is: nothing that a worker, a person or an agent has seen of the run is missing
 after a crash, and nothing in the journal is executed twice. A crash may happen between any two statements, and loses exactly
 the entries that are staged and not committed, with the whole memory of the hub.
 
-1. *The state is ahead of the disk, and that is safe.* An entry is applied when it is staged, so desks decide on a state that may
-   be lost. But such a state is only in memory: what leaves the hub is an action, and actions wait for a commit (3). If the hub
-   dies before that, the next one reads the journal, gets the state before the lost entries, and no process knows of them.
-2. *One line is one decision.* Entries that are recorded in one call are one line of the journal, which is there as a whole or not
-   at all. So a message and the outcome of the step that sent it, or a worker's end and the outcome of the delegate that waited
-   for it, cannot be torn apart by a crash. Lines become durable in the order in which they were recorded.
+1. *The state is ahead of the disk, and that is safe.* An entry is applied when it is staged, so desks decide on a state that
+   may be lost. But such a state is only in memory: what leaves the hub is an action, and actions wait for a commit (3). If the
+   hub dies before that, the next one reads the journal, gets the state before the lost entries, and no process knows of them.
+2. *One line is one decision.* Entries that are recorded in one call are one line of the journal, which is there as a whole or
+   not at all. So a message and the outcome of the step that sent it, or a worker's end and the outcome of the delegate that
+   waited for it, cannot be torn apart by a crash. Lines become durable in the order in which they were recorded.
 3. *After the commit.* ``send`` and ``after_commit`` append to one list, and set ``must_sync``. The driver commits, then calls
-   ``committed`` and performs the list in its order. So an answer reaches a worker, a note a person and a prompt an agent only when
-   every entry that it is based on is durable, and answers reach one worker in the order of their entries: its replay, which reads
-   the entries, takes the same course. Actions that are lost with the hub are not missed: each of them is implied by the state, and
-   ``Desk.resumed`` and the restarted workers bring it about again.
+   ``committed`` and performs the list in its order. So an answer reaches a worker, a note a person and a prompt an agent only
+   when every entry that it is based on is durable, and answers reach one worker in the order of their entries: its replay,
+   which reads the entries, takes the same course. An action that is lost with the hub is not missed, unless it is a note for
+   people: it is implied by the state, and ``Desk.resumed`` or a restarted worker brings it about again.
 4. *With the next commit.* An entry recorded without ``sync``, and an action ``with_next_commit``, do not ask for a commit but
    share the next one. That is for facts on which nothing waits: a line that was printed, the value of a harmless step. Losing
    them costs nothing, since the worker then executes that step again and no process has seen the old value, by (5).
-5. *Before the commit.* A worker uses the value of a harmless step (the time, a random number, the content of a file) before it is
-   durable: it made the value itself and only reports it (``Note``). From the report to the next commit the turn is ``exposed``,
-   that is, the program has seen a value that a crash would take back. ``before_commit`` lets an action start at once, without
-   waiting for the disk, only while the turn is not exposed; otherwise it is ``after_commit``. Two actions use it. A *command*
-   that may be executed again (neither ``once`` nor ``live``): if the hub dies, its process tree is killed before the next hub
-   starts anything, the journal has no trace of it or an open step, and the worker asks for it again under the same key; that is
-   the contract of such a command. While exposed it must wait, or it could be started with a value that the repeated step does
-   not have. The *refusal of a call of a tool* that is not recorded at all: it depends on no entry of this turn, or on one whose
-   loss makes the call be made again.
+5. *Before the commit.* A worker uses the value of a harmless step (the time, a random number, the content of a file) before it
+   is durable: it made the value itself and only reports it (``Note``). From the report to the next commit the turn is
+   ``exposed``, that is, the program has seen a value that a crash would take back. ``before_commit`` lets an action start at
+   once, without waiting for the disk, only while the turn is not exposed; otherwise it is ``after_commit``. Two actions use it.
+   A *command* that may be executed again (neither ``once`` nor ``live``): if the hub dies, its process tree is killed before
+   the next hub starts anything, the journal has no trace of it or an open step, and the worker asks for it again under the same
+   key; that is the contract of such a command. While exposed it must wait, or it could be started with a value that the
+   repeated step does not have. The *refusal of a call of a tool* that is not recorded at all: it depends on no entry of this
+   turn, or on one whose loss makes the call be made again.
 
-Read ``actions.py`` for the actions, ``core.py`` for what happens in a turn, ``journal/_contract.py`` for what a commit promises.
+Read ``actions.py`` for the actions, ``core.py`` for what happens in a turn, ``journal/_contract.py`` for what a commit
+promises.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from bartack.core import Clock
 from bartack.journal import Draft, MemoryJournal, MemoryStore
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
-from bartack.runtime.kernel.delegates import LastLook
+from bartack.runtime.kernel.delegates import FinalCheck
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
@@ -128,12 +128,12 @@ class MemoryHub:
         settings: Settings | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
         run_dir: str = "",
-        last_look: LastLook = list,
+        final_check: FinalCheck = list,
     ) -> None:
         state = State()
         apply_all(state, journal.read())
         self.journal = journal
-        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry, last_look)
+        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry, final_check)
         self.status = ""
         """How it ended; empty while it runs."""
         self._world = world

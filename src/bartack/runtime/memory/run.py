@@ -360,7 +360,7 @@ class MemoryRun:
             timeouts=self._timeouts,
             settings=self._settings,
             run_dir=self._run_dir,
-            last_look=self._prompts.unused,
+            final_check=self._prompts.unused,
         )
 
     def _take_replies(self) -> bool:

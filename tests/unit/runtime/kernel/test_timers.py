@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bartack.runtime.kernel.timers import CROWD, Timer, Timers
+from bartack.runtime.kernel.timers import PURGE_SIZE, Timer, Timers
 from bartack.testing import VirtualClock
 
 MINUTE = 60.0
@@ -119,20 +119,20 @@ def test_a_pause_makes_deadlines_later_but_never_by_more_than_a_minute(
 
 def test_alarms_that_were_called_off_do_not_pile_up() -> None:
     _, works, _ = start()
-    for _ in range(10 * CROWD):
+    for _ in range(10 * PURGE_SIZE):
         works.after(MINUTE, lambda: None).cancel()
 
-    assert len(works._alive) <= 2 * CROWD
+    assert len(works._alive) <= 2 * PURGE_SIZE
 
 
 def test_alarms_that_nobody_wants_any_more_neither_ring_nor_pile_up() -> None:
     clock, works, rung = start()
     open_steps = {"last"}
-    for number in range(10 * CROWD):
+    for number in range(10 * PURGE_SIZE):
         works.after(1.0, partial(rung.append, "late"), partial(open_steps.__contains__, number))
     works.after(1.0, partial(rung.append, "last"), partial(open_steps.__contains__, "last"))
 
-    assert len(works._alive) <= 2 * CROWD
+    assert len(works._alive) <= 2 * PURGE_SIZE
     clock.advance(1.0)
     works.tick()
     assert rung == ["last"]
