@@ -50,7 +50,7 @@ def test_ignored_artifacts_and_repositories_inside_are_named_in_the_result_and_k
     done = studio.bartack("run")
 
     assert done.returncode == 0, done.stderr
-    assert "task one: drafts/plan.md is ignored by git" in done.stderr
+    assert "task one: git ignores drafts/plan.md" in done.stderr
     one, two = json.loads(done.stdout)["tasks"]
     folder = f".bartack/worktrees/{studio.run_dir.name}/one"
     told = {note.partition(" ")[0]: note for note in one["left"]}
