@@ -171,7 +171,7 @@ def test_everything_is_covered_by_two_stars(topic: list[str]) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "**.a", "a*", "a..b", "a.***", "ä", 3, ".".join("abcdefghi")])
-def test_what_is_no_pattern_is_refused(pattern: object) -> None:
+def test_what_is_not_a_pattern_is_refused(pattern: object) -> None:
     with pytest.raises(TopicNameError):
         check_pattern(pattern)
 
