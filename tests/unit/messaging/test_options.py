@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.core import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError, DeliveryOptionError, TopicNameError
 from bartack.messaging import (
     DeadLetter,
@@ -25,7 +26,6 @@ from bartack.messaging import (
     needed,
     quorum,
 )
-from bartack.resilience import Backoff
 
 NOW = 1_000_000_000
 

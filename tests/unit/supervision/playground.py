@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bartack.resilience import Backoff
+from bartack.core import Backoff
 from bartack.supervision.supervisor._child import (
     Answer,
     ChildDown,
