@@ -29,7 +29,10 @@ def test_a_wait_is_drawn_between_zero_and_the_bound() -> None:
 
 
 def test_the_default_randomness_is_that_of_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
+    def middle(low: float, high: float) -> float:
+        return (low + high) / 2
+
+    monkeypatch.setattr(random, "uniform", middle)
 
     assert Backoff(8.0).wait_s(1) == 4.0
 
