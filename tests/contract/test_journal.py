@@ -178,7 +178,7 @@ class CountingDisk(RealDisk):
         return data
 
 
-def test_whoever_needs_all_entries_gets_them_while_the_file_is_read_for_the_first_time(
+def test_a_caller_that_needs_all_entries_gets_them_while_the_file_is_read_for_the_first_time(
     tmp_path: Path,
 ) -> None:
     with open_journal(tmp_path) as journal:

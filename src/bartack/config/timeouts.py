@@ -77,7 +77,7 @@ def limits_in_force(environ: Mapping[str, str], settings: Mapping[str, float]) -
 
 
 def default_limit(kind: str) -> float:
-    """Seconds that a wait of this kind may take, for those who know nothing but the environment."""
+    """Seconds that a wait of this kind may take, for callers that have only the environment."""
     return Timeouts(os.environ).limit(kind)
 
 

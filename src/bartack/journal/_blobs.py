@@ -71,7 +71,7 @@ class FileBlobs:
         with access(self.directory):
             content = self._read(ref)
         if len(content) != ref.size:
-            raise BlobCorruptError(ref.sha256, f"{len(content)} bytes where {ref.size} belong")
+            raise BlobCorruptError(ref.sha256, f"{len(content)} bytes, expected {ref.size}")
         if hashlib.sha256(content).hexdigest() != ref.sha256:
             raise BlobCorruptError(ref.sha256, "the content does not match its checksum")
         return content
@@ -81,7 +81,7 @@ class FileBlobs:
         with access(self.directory):
             size = self._size(ref)
         if size != ref.size:
-            raise BlobCorruptError(ref.sha256, f"{size} bytes where {ref.size} belong")
+            raise BlobCorruptError(ref.sha256, f"{size} bytes, expected {ref.size}")
 
     def collect(self, keep: Iterable[str]) -> int:
         """Remove every blob whose checksum is not in ``keep``, and what interrupted writes left; return how many."""

@@ -338,7 +338,7 @@ class FileJournal(Closing):
         _keep_reserve(self._disk, self.directory)
 
     def _check_never_there(self, how: Opening) -> None:
-        """Raise if there was a journal: a new one in its place would begin everything anew."""
+        """Raise if there was a journal: a new one in its place would start everything again."""
         known = max(how.at_least, self._lock.mark.seq if self._lock.mark else 0)
         if known:
             raise JournalLostError(self.path, 0, 0, known)

@@ -152,7 +152,7 @@ class Scanner:
         self._parts.append(chunk)
         if b"\n" not in chunk:
             if sum(map(len, self._parts)) > LONGEST:
-                self.problem = "the line is longer than any that is written"
+                self.problem = "the line is longer than any valid line"
             return []
         fed = self.rest
         texts = _without_blank_end(fed).split(b"\n")
@@ -186,12 +186,12 @@ class Scanner:
             place, began, count, opened = head.groups()
             seq = int(place)
             if seq != next_seq:
-                self.problem = f"entry {seq} where {next_seq} belongs"
+                self.problem = f"entry {seq}, expected {next_seq}"
                 break
             start = seq if began == place else int(began)
             if start != commit:
                 if not commit < start <= seq:
-                    self.problem = f"commit {start} where {commit} to {seq} belongs"
+                    self.problem = f"commit {start}, expected {commit} to {seq}"
                     break
                 commit, self.last_commit = start, offset
             if opened:

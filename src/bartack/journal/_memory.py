@@ -56,7 +56,7 @@ class MemoryStore:
         if content is None:
             raise BlobMissingError(ref.sha256, "memory")
         if len(content) != ref.size:
-            raise BlobCorruptError(ref.sha256, f"{len(content)} bytes where {ref.size} belong")
+            raise BlobCorruptError(ref.sha256, f"{len(content)} bytes, expected {ref.size}")
 
     def collect(self, keep: Iterable[str] = ()) -> int:
         """Remove every blob that no entry refers to and that is not in ``keep``; return how many."""

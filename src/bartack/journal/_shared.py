@@ -55,7 +55,7 @@ def open_blobs(
 
 
 def share(path: str, group: int, mode: int) -> None:
-    """Let a group have a file or directory of ours, in the way that ``mode`` says."""
+    """Give a group access to a file or directory of this user, as ``mode`` says."""
     os.chown(path, -1, group, follow_symlinks=False)
     os.chmod(path, mode)
 
@@ -110,7 +110,7 @@ class OwnerBlobs(_Shared):
         return super()._open(ref)
 
     def _take_over(self, ref: BlobRef) -> bool:
-        """Make a value ours that a guest left; whether there is one."""
+        """Take over a value that a guest left; whether there is one."""
         content = self._left(ref)
         if content is None:
             return False

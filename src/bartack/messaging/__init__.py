@@ -1,4 +1,8 @@
-"""Mailboxes: named queues of durable messages; supervised sends, broadcasts, topics and dead letters."""
+"""Mailboxes: named queues of durable messages; supervised sends, broadcasts, topics and dead letters.
+
+Only their state and their rules: who waits, retries and journals is decided in ``bartack.runtime.kernel.mail``. Start with
+``_mailbox.py``, then ``_options.py`` and ``_outcome.py``.
+"""
 
 from bartack.messaging._letter import (
     DeadLetter,

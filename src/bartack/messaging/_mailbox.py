@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -100,6 +101,35 @@ class Message(msgspec.Struct):
     """What happened to it, if it was given back."""
 
 
+class _Schedule:
+    """Messages that wait for their time, the next one first."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, Message]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Message]:
+        return (message for _, _, message in self._waiting)
+
+    def add(self, message: Message) -> None:
+        """Let a message wait until its ``not_before``."""
+        insort(self._waiting, (message.not_before, message.order, message))
+
+    def next_due(self) -> int | None:
+        """When the next message is due."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def remove(self, message_id: str) -> Message | None:
+        """Take a message out."""
+        for index, message in enumerate(self):
+            if message.id == message_id:
+                del self._waiting[index]
+                return message
+        return None
+
+
 class Mailbox:
     """A named FIFO and its bounds."""
 
@@ -121,7 +151,7 @@ class Mailbox:
         self.incarnation = 0
         """How many workers have registered it so far."""
         self._queue: deque[Message] = deque()
-        self._scheduled: list[tuple[int, int, Message]] = []
+        self._scheduled = _Schedule()
         self._held: dict[str, Message] = {}
         self._keys: dict[str, str] = {}
 
@@ -187,7 +217,7 @@ class Mailbox:
         if message.key:
             self._keys[message.key] = message.id
         if message.not_before:
-            insort(self._scheduled, (message.not_before, message.order, message))
+            self._scheduled.add(message)
         else:
             self._enqueue(message)
 
@@ -224,7 +254,9 @@ class Mailbox:
 
     def drop(self, message_id: str) -> Message | None:
         """A message is gone without having been received: withdrawn, expired or pushed out."""
-        message = self._held.pop(message_id, None) or self._remove(message_id) or self._unschedule(message_id)
+        message = (
+            self._held.pop(message_id, None) or self._remove(message_id) or self._scheduled.remove(message_id)
+        )
         if message is not None:
             self.dropped += 1
         return message
@@ -249,27 +281,26 @@ class Mailbox:
 
     def is_scheduled(self, message_id: str) -> bool:
         """Whether a message waits for its time."""
-        return any(message.id == message_id for _, _, message in self._scheduled)
+        return any(message.id == message_id for message in self._scheduled)
 
     def find(self, message_id: str) -> Message | None:
         """A message that is queued or scheduled."""
-        waiting = (message for _, _, message in self._scheduled)
-        return next((m for m in (*self._queue, *waiting) if m.id == message_id), None)
+        return next((m for m in (*self._queue, *self._scheduled) if m.id == message_id), None)
 
     def due(self, now: int) -> Message | None:
         """The next scheduled message whose time has come and for which there is room."""
-        if not self._scheduled or self._scheduled[0][0] > now:
+        message = next(iter(self._scheduled), None)
+        if message is None or message.not_before > now:
             return None
-        message = self._scheduled[0][2]
         return message if self.has_room(message.size) or self.overflow != "block" else None
 
     def next_due(self) -> int | None:
         """When the next scheduled message is due."""
-        return self._scheduled[0][0] if self._scheduled else None
+        return self._scheduled.next_due()
 
     def release(self, message_id: str, order: int) -> Message | None:
         """A scheduled message came due: it goes to the end of the queue."""
-        message = self._unschedule(message_id)
+        message = self._scheduled.remove(message_id)
         if message is not None:
             message.order = order
             message.not_before = 0
@@ -316,10 +347,3 @@ class Mailbox:
             message = found
         self.size_bytes -= message.size
         return message
-
-    def _unschedule(self, message_id: str) -> Message | None:
-        for index, (_, _, message) in enumerate(self._scheduled):
-            if message.id == message_id:
-                del self._scheduled[index]
-                return message
-        return None

@@ -1,4 +1,4 @@
-"""Supervised sends and broadcasts that are under way: what the journal says of them. Pure; the hub decides (``runtime``)."""
+"""Supervised sends and broadcasts in progress: their state according to the journal. Pure; the hub decides (``runtime``)."""
 
 from __future__ import annotations
 

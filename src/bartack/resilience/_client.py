@@ -133,7 +133,7 @@ class ResilientAPIClient:
         return (await self._through_breaker(data)).unwrap()
 
     async def can_deliver(self) -> bool:
-        """Whether the service takes events now, asked anew. If it does, a breaker that failures have opened may try at once.
+        """Ask the service whether it accepts events now. If it does, a breaker that failures have opened may try at once.
 
         A client whose calls are replaced is always asked to deliver: the health of the service says nothing about it.
         """

@@ -1,4 +1,4 @@
-"""Functions whose failure must not reach their caller."""
+"""A decorator for functions whose failure must not reach their caller: it logs the error and returns a default."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Telemetry:
     def detach(self, handler_id: str) -> bool:
         """Stop calling a handler; return whether there was one.
 
-        A call under way in another thread goes to its end.
+        A call in progress in another thread is finished.
         """
         with self._lock:
             if self._handlers.pop(handler_id, None) is None:
@@ -129,7 +129,7 @@ class Telemetry:
 
     def _drop(self, handler: Handler, event: Event, error: Exception) -> None:
         with self._lock:
-            # Another thread may have dropped it already, and the id may have been given anew since.
+            # Another thread may have dropped it already, and the id may have been reused since.
             if self._handlers.get(handler.handler_id) is not handler:
                 return
             del self._handlers[handler.handler_id]

@@ -72,7 +72,7 @@ def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path
 
 @pytest.mark.requirement("unknown-settings-are-refused")
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("[pipelin]\n", "bartack.toml:1:1: pipelin: there is no such setting; did you mean 'pipeline'?"),
         (
@@ -94,13 +94,13 @@ def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line_and_the_nearest_name(
-    tmp_path: Path, text: str, told: str
+def test_what_is_wrong_is_reported_with_its_line_and_the_nearest_name(
+    tmp_path: Path, text: str, reported: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, text), environ={})
 
-    assert told in caught.value.message
+    assert reported in caught.value.message
 
 
 def test_all_problems_are_found_at_once(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_each_problem_has_its_line_and_column_whatever_the_shape_of_the_file(tmp
         ("[tests]\ncommand = [1,\n\n", "bartack.toml:2"),
     ],
 )
-def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+def test_a_file_that_is_not_toml_is_reported_with_its_place(tmp_path: Path, text: str, place: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{place}: it is not TOML: "):
         load_config(write(tmp_path, text), environ={})
     (tmp_path / "bartack.toml").write_bytes(b"# fine\nname = '\xff'\n")
@@ -214,7 +214,7 @@ def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path, text: str
         load_config(tmp_path, environ={})
 
 
-def test_a_file_that_is_nested_too_deeply_is_no_toml(tmp_path: Path) -> None:
+def test_a_file_that_is_nested_too_deeply_is_not_toml(tmp_path: Path) -> None:
     write(tmp_path, f"x = {'[' * 5000}{']' * 5000}")
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(1000)
@@ -250,7 +250,7 @@ def test_a_variable_that_is_nearly_a_setting_is_an_error(
         load_config(tmp_path, environ={variable: "1"})
 
 
-def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
+def test_variables_that_are_not_settings_are_left_alone(tmp_path: Path) -> None:
     environ = {"BARTACK_HOUSE": "1", "BARTACK_RUN": "r", "BARTACK_TIMEOUT_SHELL": "3", "BARTACKX": "1"}
     elsewhere = {"BARTACK_AGENTS_CODEX_MODEL": "x", "BARTACK_MAILBOXES_DESK_CAPACITY": "1"}
 

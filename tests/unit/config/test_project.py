@@ -224,7 +224,7 @@ def test_an_import_in_a_function_that_finds_nothing_is_reported(root: Path, text
     ],
 )
 @pytest.mark.requirement("missing-imports-are-found-first")
-def test_imports_that_may_fail_or_never_happen_are_no_errors(root: Path, text: str) -> None:
+def test_imports_that_may_fail_or_never_happen_are_not_errors(root: Path, text: str) -> None:
     lay_out(
         root,
         "qpkg/sub.py",

@@ -37,7 +37,7 @@ NO_SETTINGS: dict[str, float] = {}
         ({"BARTACK_TIMEOUT_FACTOR": "much", "BARTACK_TIMEOUT_SHELL": "-1"}, NO_SETTINGS, (600.0, "default")),
     ],
 )
-def test_the_first_that_says_something_counts_and_the_factor_only_for_what_nobody_said_now(
+def test_the_first_that_says_something_counts_and_the_factor_only_for_what_was_not_set_now(
     environ: dict[str, str], settings: dict[str, float], expected: tuple[float, str]
 ) -> None:
     assert Timeouts(environ, settings).explain("shell") == expected
@@ -52,7 +52,7 @@ def test_the_table_in_force_has_every_kind_with_its_source() -> None:
     assert Limit("call", 30.0, "default") in table
 
 
-def test_whoever_has_no_settings_asks_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_settings_the_limit_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARTACK_TIMEOUT_HUB_JOIN", "4")
 
     assert default_limit("hub_join") == 4.0
@@ -94,13 +94,13 @@ def test_a_process_that_says_hello_in_time_is_left_alone() -> None:
 
 @worker
 async def waits(ctx: Context) -> list[str]:
-    told: list[str] = []
+    reported: list[str] = []
 
     async def receive(seconds: float | None = None) -> None:
         try:
             await ctx.session.mailbox.box.receive(seconds)
         except ReceiveTimeoutError as error:
-            told.append(f"{error.waited_s:g}")
+            reported.append(f"{error.waited_s:g}")
 
     with ctx.timeouts(receive=5.0):
         await receive()
@@ -108,7 +108,7 @@ async def waits(ctx: Context) -> list[str]:
         with ctx.timeouts(receive=1.0, call=3.0):
             await ctx.gather(receive())
         await receive()
-    return told
+    return reported
 
 
 def test_a_block_sets_the_limits_of_the_waits_in_it_that_are_given_none() -> None:
@@ -117,7 +117,7 @@ def test_a_block_sets_the_limits_of_the_waits_in_it_that_are_given_none() -> Non
 
 @worker
 async def beside(ctx: Context) -> list[str]:
-    told: list[str] = []
+    reported: list[str] = []
 
     async def receive(name: str, pause: float, limit: float) -> None:
         with ctx.timeouts(receive=limit):
@@ -125,10 +125,10 @@ async def beside(ctx: Context) -> list[str]:
             try:
                 await ctx.session.mailbox[name].receive()
             except ReceiveTimeoutError as error:
-                told.append(f"{name} {error.waited_s:g}")
+                reported.append(f"{name} {error.waited_s:g}")
 
     await ctx.gather(receive("a", 1.0, 5.0), receive("b", 2.0, 9.0))
-    return told
+    return reported
 
 
 def test_the_block_of_one_branch_is_none_of_another() -> None:
@@ -137,13 +137,13 @@ def test_the_block_of_one_branch_is_none_of_another() -> None:
 
 @worker
 async def wrong(ctx: Context) -> list[str]:
-    told: list[str] = []
+    reported: list[str] = []
     for limits in ({"recieve": 1.0}, {"receive": -1.0}):
         try:
             ctx.timeouts(**limits)
         except ValueError as error:
-            told.append(str(error))
-    return told
+            reported.append(str(error))
+    return reported
 
 
 def test_a_limit_that_does_not_exist_or_is_negative_is_refused() -> None:

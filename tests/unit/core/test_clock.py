@@ -7,7 +7,7 @@ import time
 from bartack.core import Clock, SystemClock
 
 
-def test_the_system_clock_tells_the_time_in_microseconds() -> None:
+def test_the_system_clock_shows_the_time_in_microseconds() -> None:
     clock: Clock = SystemClock()
     before = time.time_ns()
     now = clock.now_us()

@@ -22,7 +22,7 @@ NEW = b"new content"
 
 
 class _Recorder(RealDisk):
-    """The real disk, which notes what is done to it and fails at one operation if told so."""
+    """The real disk, which notes what is done to it and fails at one operation on demand."""
 
     def __init__(self, fail_at: str = "", short: int | None = None) -> None:
         self.done: list[str] = []
@@ -94,7 +94,7 @@ def test_what_can_be_made_again_is_replaced_whole_and_not_synced(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_goes_on_after_short_writes(tmp_path: Path) -> None:
+def test_continues_after_short_writes(tmp_path: Path) -> None:
     disk = _Recorder(short=3)
 
     replace_file(tmp_path / "file", NEW, disk=disk)
@@ -104,7 +104,7 @@ def test_goes_on_after_short_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "close", "rename"])
-def test_keeps_the_old_content_and_leaves_nothing_behind_on_failure(tmp_path: Path, operation: str) -> None:
+def test_keeps_the_old_content_and_leaves_nothing_on_failure(tmp_path: Path, operation: str) -> None:
     target = tmp_path / "file"
     target.write_bytes(OLD)
 
@@ -302,7 +302,7 @@ def test_a_pipe_that_no_process_reads_is_refused(tmp_path: Path) -> None:
         write_file(tmp_path / "pipe", b"words")
 
 
-def test_a_named_target_behind_a_link_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_named_target_reached_through_a_link_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "real").chmod(0o640)
     (tmp_path / "link").symlink_to("real")

@@ -20,7 +20,7 @@ def _same() -> bytes:
     return b"\xab\xcd"
 
 
-def test_a_run_id_tells_its_moment_in_utc_to_the_microsecond() -> None:
+def test_a_run_id_shows_its_moment_in_utc_to_the_microsecond() -> None:
     clock = VirtualClock()
 
     assert new_run_id(clock, random=_same) == FIRST
@@ -64,7 +64,7 @@ def test_a_run_id_of_now_has_the_form_of_one() -> None:
         "../" + FIRST,
     ],
 )
-def test_refuses_what_is_no_run_id(text: str) -> None:
+def test_refuses_what_is_not_a_run_id(text: str) -> None:
     with pytest.raises(RunIdError) as caught:
         parse_run_id(text)
 

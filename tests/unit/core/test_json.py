@@ -196,7 +196,7 @@ def test_writes_subclasses_as_the_reference_does(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", bytearray(), {1}, 1j, range(3), math.inf])
-def test_refuses_what_is_no_json_value(value: object) -> None:
+def test_refuses_what_is_not_a_json_value(value: object) -> None:
     with pytest.raises(CanonicalJsonError) as caught:
         canonical(value)
 

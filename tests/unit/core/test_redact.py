@@ -111,7 +111,7 @@ def test_finds_a_value_without_the_white_space_around_it() -> None:
     assert redactor.redact_text("[ from-a-file\n]") == "[$env:A_TOKEN]"
 
 
-def test_finds_secrets_that_are_no_utf8() -> None:
+def test_finds_secrets_that_are_not_utf8() -> None:
     redactor = Redactor({"A_TOKEN": b"secret\xff\xfe".decode("utf-8", "surrogateescape")})
 
     assert redactor.redact_bytes(b"\x00secret\xff\xfe\x80") == b"\x00$env:A_TOKEN\x80"

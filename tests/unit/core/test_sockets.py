@@ -1,4 +1,4 @@
-"""Sockets whose own path is too long: where they are, and what becomes of those that nobody listens to."""
+"""Sockets whose own path is too long: where they are, and what becomes of those without a listener."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_gives_up_after_the_timeout(root: Path, kind: WatchKind) -> None:
 
 
 @KINDS
-def test_tells_once_that_the_directory_is_gone(root: Path, kind: WatchKind) -> None:
+def test_reports_once_that_the_directory_is_gone(root: Path, kind: WatchKind) -> None:
     with open_watch(str(root), kind=kind) as watch:
         shutil.rmtree(root)
 
@@ -126,7 +126,7 @@ def test_tells_once_that_the_directory_is_gone(root: Path, kind: WatchKind) -> N
 
 
 @KINDS
-def test_refuses_what_is_no_directory(root: Path, kind: WatchKind) -> None:
+def test_refuses_what_is_not_a_directory(root: Path, kind: WatchKind) -> None:
     with pytest.raises(FileNotFoundError):
         open_watch(str(root / "none"), kind=kind)
     with pytest.raises(NotADirectoryError):

@@ -127,7 +127,7 @@ def test_the_lines_of_a_long_key_are_hidden_one_by_one() -> None:
     assert veil.restore(veil.hide(data)) == data
 
 
-def test_a_blob_that_is_no_text_is_left_as_it_is() -> None:
+def test_a_blob_that_is_not_text_is_left_as_it_is() -> None:
     data = b'"any \xff ' + TOKEN.encode()[:3] + b'\\u0024"'
 
     assert VEIL.hide(data) == data

@@ -191,7 +191,7 @@ items = st.one_of(
 programs = st.lists(items, max_size=4).map("\n".join)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is not a failure
 @given(programs)
 @pytest.mark.requirement("format-keeps-programs")
 def test_random_programs_stay_what_they_are(text: str) -> None:

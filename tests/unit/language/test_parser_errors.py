@@ -179,7 +179,7 @@ def test_old_awaits_nest_no_deeper_than_anything_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("let z = 3", "`let` is not a Patchwork keyword; write `var`"),
         ("def f(x) { }", "`def` is not a Patchwork keyword; write `fun`"),
@@ -195,7 +195,7 @@ def test_old_awaits_nest_no_deeper_than_anything_else() -> None:
         ("for (x in xs) { }", "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"),
     ],
 )
-def test_what_other_languages_write_is_answered_with_what_is_written_here(text: str, told: str) -> None:
+def test_what_other_languages_write_is_answered_with_what_is_written_here(text: str, reported: str) -> None:
     found = [diagnostic for diagnostic in parse(text, "a.pw").diagnostics if diagnostic.code == "PW105"]
 
-    assert found[0].helps == (told,)
+    assert found[0].helps == (reported,)

@@ -140,7 +140,7 @@ def test_whatever_is_said_can_be_shown(text: str) -> None:
 
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(TOKENS), max_size=12).map(" ".join))
-def test_a_declaration_behind_any_text_without_open_text_is_found(text: str) -> None:
+def test_a_declaration_after_any_text_without_open_text_is_found(text: str) -> None:
     """Nothing that ends in an error hides a declaration further down, unless a text swallowed it."""
     swallows = any(sign in text for sign in ("'", '"', "`", "think", "ask", "$", "\\", "{"))
     parsed = parse(f"{text}\n\nfun beacon() {{ }}\n", "t.pw")

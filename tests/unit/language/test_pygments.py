@@ -32,7 +32,7 @@ def check_whole(text: str) -> None:
     assert at == len(text)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is not a failure
 @given(st.text(alphabet=st.characters(codec="utf-8")) | st.lists(st.sampled_from(TOKENS)).map("".join))
 @example("\ufeffprint(1)")
 @example("\0")
@@ -82,7 +82,7 @@ def test_code_inside_of_text_is_code() -> None:
     ]
 
 
-def test_declarations_are_told_apart() -> None:
+def test_declarations_are_distinguished() -> None:
     found = tokens('@once\nworker go(n: int = 1): Kind {}\ntype Kind = "a" | null\n')
 
     assert [pair for pair in found if pair[0] not in {"Punctuation", "Operator"}] == [

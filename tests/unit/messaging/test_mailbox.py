@@ -140,7 +140,7 @@ def test_names_of_mailboxes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "9a", "-a", "a b", "a.b", "ä", "a" * 65, "@", "$system", "a\n"])
-def test_what_is_no_name_of_a_mailbox(name: str) -> None:
+def test_what_is_not_a_mailbox_name(name: str) -> None:
     with pytest.raises(MailboxNameError):
         check_name(name)
 

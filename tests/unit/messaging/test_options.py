@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.core import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError, DeliveryOptionError, TopicNameError
 from bartack.messaging import (
     DeadLetter,
@@ -25,7 +26,6 @@ from bartack.messaging import (
     needed,
     quorum,
 )
-from bartack.resilience import Backoff
 
 NOW = 1_000_000_000
 
@@ -171,7 +171,7 @@ def test_everything_is_covered_by_two_stars(topic: list[str]) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "**.a", "a*", "a..b", "a.***", "ä", 3, ".".join("abcdefghi")])
-def test_what_is_no_pattern_is_refused(pattern: object) -> None:
+def test_what_is_not_a_pattern_is_refused(pattern: object) -> None:
     with pytest.raises(TopicNameError):
         check_pattern(pattern)
 

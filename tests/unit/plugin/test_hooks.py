@@ -100,7 +100,7 @@ def test_a_second_install_changes_no_byte() -> None:
 
 
 @pytest.mark.requirement("install-touches-nothing-else")
-def test_what_others_add_behind_our_entries_stays_there() -> None:
+def test_what_others_add_after_our_entries_stays_there() -> None:
     install_hooks()
     value = load(local())
     value["hooks"]["PostToolUse"].append({"hooks": [{"type": "command", "command": "theirs"}]})
@@ -265,7 +265,7 @@ def test_paths_with_spaces_are_quoted(home: Path, monkeypatch: pytest.MonkeyPatc
     assert shlex.split(command)[3] == str(home / "a b'c" / "bartack" / "bin" / "bartack-hook.py")
 
 
-def test_the_status_tells_what_is_installed_and_what_is_wrong(
+def test_the_status_reports_what_is_installed_and_what_is_wrong(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert hook_status()["state"] == "not installed"

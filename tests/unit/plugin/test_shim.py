@@ -30,14 +30,14 @@ BODY = b'{"session_id":"s","tool_name":"Write","tool_use_id":"t1"}'
 
 
 class Ran:
-    """What a run of the shim has left behind."""
+    """What a run of the shim has left."""
 
     def __init__(self, code: int, output: bytes, took_s: float, stalled_s: float) -> None:
         self.code = code
         self.output = output
         self.took_s = took_s
         self.stalled_s = stalled_s
-        """How long a busy machine kept it, or us, from going on."""
+        """How long a busy machine kept it, or us, from continuing."""
 
 
 def command(state: Path, event: str = "PostToolUse") -> list[str]:
@@ -151,7 +151,7 @@ def test_stdin_that_is_never_closed_is_given_up_in_time(impatient: Path) -> None
 
 
 @pytest.mark.requirement("hook-is-safe")
-def test_closed_stdin_and_stdout_are_no_trouble(state: Path) -> None:
+def test_closed_stdin_and_stdout_are_harmless(state: Path) -> None:
     def close_all() -> None:
         for number in (0, 1, 2):
             os.close(number)
@@ -172,7 +172,7 @@ def test_without_home_and_without_environment_it_works(state: Path) -> None:
 
 
 def without_privileges() -> None:
-    """The administrator may write anywhere; after this the child may not."""
+    """The administrator may write anywhere; after this the child cannot."""
     if os.getuid() == 0:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
         for capability in (1, 2):  # overriding permissions for writing, and for reading and searching
@@ -182,7 +182,7 @@ def without_privileges() -> None:
 @pytest.mark.requirement("hook-is-safe")
 @pytest.mark.skipif(sys.platform != "linux", reason="drops privileges the Linux way")
 @pytest.mark.parametrize("mode", [0o555, 0o000], ids=["read only", "no permission"])
-def test_a_home_that_cannot_be_written_is_no_trouble(state: Path, mode: int) -> None:
+def test_a_home_that_cannot_be_written_is_harmless(state: Path, mode: int) -> None:
     (state / "daemon.log").touch()
     (state / "spool").mkdir()
     (state / "spool").chmod(mode)
@@ -196,7 +196,7 @@ def test_a_home_that_cannot_be_written_is_no_trouble(state: Path, mode: int) -> 
 
 
 @pytest.mark.requirement("hook-is-safe")
-def test_a_full_disk_is_no_trouble(state: Path) -> None:
+def test_a_full_disk_is_harmless(state: Path) -> None:
     def no_room() -> None:
         import resource  # noqa: PLC0415 - in the child only
         import signal  # noqa: PLC0415 - in the child only
@@ -213,7 +213,7 @@ def test_a_full_disk_is_no_trouble(state: Path) -> None:
 
 
 @pytest.mark.requirement("hook-is-safe")
-def test_a_clock_set_back_is_no_trouble(state: Path) -> None:
+def test_a_clock_set_back_is_harmless(state: Path) -> None:
     future = time.time() + 86_400 * 365
     (state / "daemon.start").touch()
     os.utime(state / "daemon.start", (future, future))
@@ -232,7 +232,7 @@ def test_switched_off_it_does_nothing_at_all(state: Path) -> None:
 
 @contextmanager
 def listening(state: Path, answer: bytes | None) -> Generator[list[bytes]]:
-    """Somebody on the daemon's socket who takes one frame and answers, or never does."""
+    """A process on the daemon's socket that takes one frame and answers, or never does."""
     frames: list[bytes] = []
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(os.path.relpath(state / "daemon.sock"))
@@ -290,7 +290,7 @@ def test_what_was_read_is_kept_though_the_agent_waits_no_longer(impatient: Path,
         before = spooled(impatient)
 
     check_silent(ran, LIMIT_S + SLACK_S)
-    assert before == [], "the daemon had not answered when the agent went on"
+    assert before == [], "the daemon had not answered when the agent continued"
     with open_watch(str(impatient / "spool" / "new")) as watch:
         assert spooled(impatient) or watch.wait(PATIENCE_S)
     assert [split_event(data)[1] for data in spooled(impatient)] == [BODY]

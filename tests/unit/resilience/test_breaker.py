@@ -120,7 +120,7 @@ def test_an_open_breaker_rejects_without_calling(make: Make) -> None:
     assert breaker.get_state()["is_available"] is False
 
 
-def test_none_failure_and_rejection_are_told_apart(make: Make) -> None:
+def test_none_failure_and_rejection_are_distinguished(make: Make) -> None:
     breaker = make(failure_threshold=1)
 
     async def scenario() -> list[type]:
@@ -424,7 +424,7 @@ def race(directory: str, barrier: Barrier, probes: str) -> None:
             fd = os.open(probes, os.O_WRONLY | os.O_APPEND)
             os.write(fd, b"%d\n" % number)
             os.close(fd)
-            # Until everybody has asked: nobody may find the breaker closed again.
+            # Until all have asked: none must find the breaker closed again.
             await asyncio.to_thread(barrier.wait, 120)
 
         outcome = await breaker.execute(hold, call_timeout=120)

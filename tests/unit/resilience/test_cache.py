@@ -17,7 +17,7 @@ EVENT: dict[str, object] = {"event_type": "pattern_created", "pattern_id": "p", 
 
 
 class Taker:
-    """A foreign client: takes events, or fails as told."""
+    """A foreign client: takes events, or fails on demand."""
 
     def __init__(self, fail: Callable[[dict[str, object]], bool] = lambda event: False) -> None:
         self.taken: list[dict[str, object]] = []
@@ -147,7 +147,7 @@ def test_a_cancelled_sync_gives_back_what_it_had_not_delivered(cache: PatternCac
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_truncated_copy_stops_nobody(cache: PatternCache, place: int) -> None:
+def test_a_truncated_copy_blocks_nothing(cache: PatternCache, place: int) -> None:
     keep(cache, 3)
     # As an older tool leaves them: files without rows.
     for path in cache.cache_dir.glob("outbox.db*"):
@@ -163,7 +163,7 @@ def test_a_truncated_copy_stops_nobody(cache: PatternCache, place: int) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("cut", [5, -10])
-def test_a_truncated_spool_file_stops_nobody(cache: PatternCache, place: int, cut: int) -> None:
+def test_a_truncated_spool_file_blocks_nothing(cache: PatternCache, place: int, cut: int) -> None:
     spool = Spool(cache.cache_dir)
     for n in range(3):
         header = Header("pattern", 1000 + n, "/", event_id=f"e{n}", recipient="http://x")
@@ -292,7 +292,7 @@ def test_another_directory_holds_from_the_next_event_on(cache: PatternCache, tmp
     assert PatternCache(tmp_path / "cache").get_stats()["pending_events"] == 1
 
 
-def test_nobody_answers_where_no_daemon_is(tmp_path: Path) -> None:
+def test_nothing_answers_where_no_daemon_is(tmp_path: Path) -> None:
     link = DaemonLink(tmp_path)
 
     assert (link.is_running(), link.notify(tmp_path), link.facts()) == (False, False, {})

@@ -224,7 +224,7 @@ def test_a_cancelled_delivery_gives_the_event_back(
     assert (counted["pending"], counted["leased"], counted["delivered"]) == (1, 0, 1)
 
 
-def test_without_cache_and_service_the_caller_is_told(service: CountingService) -> None:
+def test_without_cache_and_service_the_caller_is_notified(service: CountingService) -> None:
     client = ResilientAPIClient(service.url, enable_caching=False)
     service.go_away()
 

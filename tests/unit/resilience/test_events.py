@@ -1,4 +1,4 @@
-"""What telemetry is told of breakers and outboxes: every event by a real action."""
+"""The events of breakers and outboxes: every event by a real action."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from bartack.resilience import Backoff, CircuitBreaker, Limits, NewEvent, Outbox
 from bartack.telemetry import Telemetry
 from bartack.testing import VirtualClock
 
-Told = list[tuple[str, dict[str, object]]]
+Events = list[tuple[str, dict[str, object]]]
 
 
-def listening(pattern: str) -> tuple[Telemetry, Told]:
-    told: Told = []
+def listening(pattern: str) -> tuple[Telemetry, Events]:
+    reported: Events = []
 
-    def hear(
+    def note(
         name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], config: object
     ) -> None:
-        told.append((name, {**measurements, **metadata}))
+        reported.append((name, {**measurements, **metadata}))
 
     telemetry = Telemetry()
-    telemetry.attach("test", pattern, hear)
-    return telemetry, told
+    telemetry.attach("test", pattern, note)
+    return telemetry, reported
 
 
 def fails() -> None:
     raise ConnectionError("away")
 
 
-def test_a_breaker_tells_every_change_of_its_state_and_every_call_it_refuses() -> None:
-    telemetry, told = listening("breaker.*")
+def test_a_breaker_reports_every_change_of_its_state_and_every_call_it_refuses() -> None:
+    telemetry, reported = listening("breaker.*")
     clock = VirtualClock()
     breaker = CircuitBreaker(2, 60, name="service", clock=clock, telemetry=telemetry)
 
@@ -44,20 +44,20 @@ def test_a_breaker_tells_every_change_of_its_state_and_every_call_it_refuses() -
 
     asyncio.run(live())
 
-    assert [name for name, _ in told] == [
+    assert [name for name, _ in reported] == [
         "breaker.opened",
         "breaker.rejected",
         "breaker.half_open",
         "breaker.closed",
     ]
-    opened, rejected, half_open, closed = (facts for _, facts in told)
+    opened, rejected, half_open, closed = (facts for _, facts in reported)
     assert (opened["failures"], opened["open_for_ns"], opened["before"]) == (2, 60_000_000_000, "closed")
     assert rejected == {"retry_after_ns": 60_000_000_000, "breaker": "service", "reason": "open"}
     assert (half_open["before"], closed["before"]) == ("open", "half_open")
 
 
-def test_an_outbox_tells_what_becomes_of_its_events(tmp_path: Path) -> None:
-    telemetry, told = listening("outbox.*")
+def test_an_outbox_reports_what_becomes_of_its_events(tmp_path: Path) -> None:
+    telemetry, reported = listening("outbox.*")
     limits = Limits(max_attempts=2, backoff=Backoff(base_s=0.0))
     with StateStore(tmp_path, telemetry=telemetry) as store:
         outbox = Outbox(store, limits)
@@ -73,7 +73,7 @@ def test_an_outbox_tells_what_becomes_of_its_events(tmp_path: Path) -> None:
     to = {"path": path, "kind": "pattern", "recipient": "http://service"}
     added = ("outbox.added", {"events": 1, "size_bytes": 2, "path": path})
     retried = ("outbox.retried", {"attempts": 1, "reason": "away", **to})
-    assert told == [
+    assert reported == [
         added,
         added,
         retried,

@@ -148,18 +148,18 @@ def test_a_change_is_logged_once_and_kept(
     ]
 
 
-def test_recovery_is_told(service: CountingService) -> None:
-    told: list[str] = []
+def test_recovery_is_reported(service: CountingService) -> None:
+    reported: list[str] = []
     checker = HealthChecker(service.url)
-    checker.on_recovery = lambda: told.append("back")
+    checker.on_recovery = lambda: reported.append("back")
     service.go_away()
     check(checker, force=True)
-    assert told == []
+    assert reported == []
 
     service.come_back()
     check(checker, force=True)
 
-    assert told == ["back"]
+    assert reported == ["back"]
 
 
 def test_the_older_name_is_the_same_class() -> None:

@@ -10,7 +10,6 @@ import pytest
 from bartack.errors import OutboxFullError
 from bartack.resilience import Backoff, Claim, Limits, NewEvent, Outbox, StateStore, Verdict
 from bartack.resilience._outbox_row import DELIVERED, RELEASED
-from bartack.resilience._retry_after import parse_retry_after
 from bartack.testing import VirtualClock
 
 URL = "http://service"
@@ -309,30 +308,6 @@ def test_two_processes_count_together(tmp_path: Path) -> None:
     cache.take_in()
     assert cache.get_stats()["total_cached"] == 200
     assert cache.get_stats()["pending_events"] == 200
-
-
-def test_the_bounds_of_the_backoff_double_up_to_the_cap() -> None:
-    backoff = Backoff(1.0, 300.0)
-
-    assert [backoff.bound_s(n) for n in range(1, 11)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
-    assert backoff.bound_s(10_000) == 300
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("120", 120.0),
-        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
-        ("86400", 3600.0),
-        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
-        ("soon", None),
-        ("", None),
-        (None, None),
-        ("-5", None),
-    ],
-)
-def test_retry_after_is_read_in_both_forms(text: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(text, wall_s=60.0) == seconds
 
 
 LEASER = """

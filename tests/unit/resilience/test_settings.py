@@ -223,7 +223,7 @@ def test_a_value_that_cannot_be_used_is_reported_once_and_replaced(
     assert [name in record.message and text in record.message for record in caplog.records] == [True]
 
 
-def test_a_configuration_that_cannot_be_read_does_not_stop_anybody(
+def test_a_configuration_that_cannot_be_read_is_not_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "bartack.toml").write_text("this is = = not toml")

@@ -51,7 +51,7 @@ def test_files_are_for_their_owner_only(store: StateStore) -> None:
     assert modes == {0o600}
 
 
-def test_a_write_that_raises_leaves_nothing_behind(outbox: Outbox) -> None:
+def test_a_write_that_raises_leaves_nothing(outbox: Outbox) -> None:
     def work(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO counters VALUES('x', 1)")
         raise ValueError("no")
@@ -86,7 +86,7 @@ def test_random_bytes_in_the_middle_cost_only_the_rows_they_hit(
 
 @pytest.mark.requirement("corrupt-database-is-quarantined")
 @pytest.mark.parametrize("kept", [3, 100, 5000])
-def test_a_truncated_database_is_put_aside_and_work_goes_on(outbox: Outbox, kept: int) -> None:
+def test_a_truncated_database_is_put_aside_and_work_continues(outbox: Outbox, kept: int) -> None:
     fill(outbox, 100)
     outbox.store.checkpoint()
     outbox.store.close()
@@ -99,7 +99,7 @@ def test_a_truncated_database_is_put_aside_and_work_goes_on(outbox: Outbox, kept
     assert len(list((outbox.store.directory / "quarantine").iterdir())) == 1
 
 
-def test_who_has_the_damaged_file_open_goes_on_with_the_fresh_one(tmp_path: Path) -> None:
+def test_who_has_the_damaged_file_open_continues_with_the_fresh_one(tmp_path: Path) -> None:
     first, second = StateStore(tmp_path), StateStore(tmp_path)
     fill(Outbox(first), 50)
     assert second.read(count) == 50
@@ -130,11 +130,11 @@ def test_what_went_to_a_database_that_was_put_aside_meanwhile_is_done_again(outb
     assert (aside[0] / "outbox.db").exists()
 
 
-def test_a_damaged_database_is_told_to_telemetry(tmp_path: Path) -> None:
-    told: list[tuple[str, int]] = []
+def test_a_damaged_database_is_reported_to_telemetry(tmp_path: Path) -> None:
+    reported: list[tuple[str, int]] = []
 
     def note(name: str, numbers: Mapping[str, int], facts: Mapping[str, object], config: object) -> None:
-        told.append((name, numbers["events"]))
+        reported.append((name, numbers["events"]))
 
     telemetry = Telemetry()
     telemetry.attach("test", "outbox.quarantined", note)
@@ -146,7 +146,7 @@ def test_a_damaged_database_is_told_to_telemetry(tmp_path: Path) -> None:
 
         store.check()
 
-    assert told == [("outbox.quarantined", 0)]
+    assert reported == [("outbox.quarantined", 0)]
 
 
 def test_a_database_of_version_1_is_migrated_with_its_rows(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bartack.resilience import Backoff
+from bartack.core import Backoff
 from bartack.supervision.supervisor._child import (
     Answer,
     ChildDown,
@@ -39,7 +39,7 @@ def child(
 
 
 class Playground:
-    """Does what a core says, at once or when told to.
+    """Does what a core says, at once or on request.
 
     Args:
         children: What is supervised.
@@ -90,7 +90,7 @@ class Playground:
         self.do()
 
     def advance(self, seconds: float) -> None:
-        """Time passes; the core is told whenever it has something to do."""
+        """Time passes; the core is notified whenever it has something to do."""
         until = self.clock.monotonic_ns() + round(seconds * 1e9)
         while (due := self.core.next_due_ns()) is not None and due <= until:
             assert due > self.clock.monotonic_ns() or self.clock.monotonic_ns() == 0, "the core would spin"

@@ -28,7 +28,7 @@ from bartack.supervision.forms import (
     plain_of,
 )
 
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only its kernel tells, or does, this")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only its kernel reports, or does, this")
 
 NASTY = "'\"`$(){}[]*?~!#&;|<>\\ \t\n-=%é🙂ab./"
 
@@ -64,13 +64,13 @@ def random_texts(count: int) -> list[str]:
 TEXTS = random_texts(1000)
 
 
-def told(argv: list[str]) -> str:
+def written(argv: list[str]) -> str:
     """What ``printf`` writes when it gets these arguments."""
     return "".join(f"{text}\0" for text in argv)
 
 
 def printed(texts: list[str]) -> SimpleCommand:
-    """A command that writes its arguments, with a NUL behind each: nothing else can be taken for it."""
+    """A command that writes its arguments, with a NUL after each: nothing else can be taken for it."""
     return run("printf", r"%s\0", *texts)
 
 
@@ -78,12 +78,12 @@ POSITIONS: dict[str, Callable[[SimpleCommand], Form]] = {
     "plain": form,
     "first of a pipeline": lambda command: form(command, run("cat")),
     "last of a pipeline": lambda command: form(run("true"), command),
-    "behind &&": lambda command: then(run("true"), "&&", command),
-    "behind ||": lambda command: then(run("false"), "||", command),
+    "after &&": lambda command: then(run("true"), "&&", command),
+    "after ||": lambda command: then(run("false"), "||", command),
     "before &&": lambda command: then(command, "&&", run("true")),
     "group": lambda command: form(Group(form(command))),
     "group in a pipeline": lambda command: form(Group(then(command, "&&", run("true"))), run("cat")),
-    "behind cd": lambda command: then(run("cd", "/"), "&&", command),
+    "after cd": lambda command: then(run("cd", "/"), "&&", command),
 }
 
 
@@ -91,7 +91,7 @@ POSITIONS: dict[str, Callable[[SimpleCommand], Form]] = {
 def test_every_text_is_exactly_one_argument(keeper: FormKeeper, position: str) -> None:
     done = keeper.run(POSITIONS[position](printed(TEXTS)))
 
-    assert done == Done(0, told(TEXTS))
+    assert done == Done(0, written(TEXTS))
 
 
 def test_every_text_is_one_argument_inside_a_word(keeper: FormKeeper) -> None:
@@ -99,7 +99,7 @@ def test_every_text_is_one_argument_inside_a_word(keeper: FormKeeper) -> None:
 
     done = keeper.run(form(run("printf", r"%s\0", inner)))
 
-    assert done == Done(0, told(["".join(f"{text}\1" for text in TEXTS)]))
+    assert done == Done(0, written(["".join(f"{text}\1" for text in TEXTS)]))
 
 
 def test_every_text_is_the_value_of_a_variable(keeper: FormKeeper) -> None:
@@ -217,7 +217,7 @@ def test_only_bare_text_stands_for_names(
 ) -> None:
     done = keeper.run(form(run("printf", r"%s\0", word), run("cat")), tree)
 
-    assert done.stdout == told(found)
+    assert done.stdout == written(found)
 
 
 def test_names_below_the_root_are_found(keeper: FormKeeper, tree: Path) -> None:
@@ -305,7 +305,7 @@ def test_what_cannot_be_executed_has_status_126(keeper: FormKeeper, tmp_path: Pa
 
 
 @pytest.mark.parametrize("word", ["", " ", "echo hi"])
-def test_a_command_line_is_no_program(keeper: FormKeeper, word: str) -> None:
+def test_a_command_line_is_not_a_program(keeper: FormKeeper, word: str) -> None:
     assert keeper.run(then(run(":"), "&&", run(word))).status == 127
 
 
@@ -379,7 +379,7 @@ def test_a_program_finds_signals_as_they_are_by_default(keeper: FormKeeper) -> N
 
     done = keeper.run(form(run("cat", "/proc/self/status"), lines, run("cut", "-f2")))
 
-    # The C library keeps 32 and 33 for itself: whoever runs these tests may hand them down as he likes.
+    # The C library keeps 32 and 33 for itself: the process that runs these tests may pass them on.
     assert [int(mask, 16) & ~(0b11 << 31) for mask in done.stdout.split()] == [0, 0, 0]
 
 

@@ -96,7 +96,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "code"), BAD)
-def test_what_nobody_would_see_is_found_once(kind: str, code: str) -> None:
+def test_what_supervision_cannot_see_is_found_once(kind: str, code: str) -> None:
     assert types(code).count(kind) == 1
 
 
@@ -171,7 +171,7 @@ def test_a_comment_with_a_reason_silences_a_line() -> None:
     )
 
 
-def test_silence_may_stand_behind_another_comment() -> None:
+def test_silence_may_stand_after_another_comment() -> None:
     assert types("os.fork()  # noqa: S1 - why  # bartack: allow[unsupervised_process] the parent waits") == []
 
 
@@ -182,7 +182,7 @@ def test_silence_without_a_reason_or_for_nothing_is_a_finding_itself() -> None:
 
 
 @pytest.mark.parametrize("text", ["def f(:\n", "\0", "(" * 5000, "x = '''"])
-def test_what_is_no_python_is_one_finding(text: str) -> None:
+def test_what_is_not_python_is_one_finding(text: str) -> None:
     assert [finding.type for finding in check_text(text, "f.py")] == ["file_error"]
 
 

@@ -45,12 +45,12 @@ def failing(*_: object) -> None:
 
 def test_a_handler_gets_name_measurements_metadata_and_its_config() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
-    telemetry.attach("log", "journal.recovered", heard, config={"level": "info"})
+    received = Recorder()
+    telemetry.attach("log", "journal.recovered", received, config={"level": "info"})
 
     telemetry.emit(JournalRecovered(size_bytes=17, seq=5, kept_as="journal.torn-5"))
 
-    assert heard.calls == [
+    assert received.calls == [
         ("journal.recovered", {"size_bytes": 17}, {"seq": 5, "kept_as": "journal.torn-5"}, {"level": "info"})
     ]
 
@@ -65,15 +65,15 @@ def test_a_handler_gets_name_measurements_metadata_and_its_config() -> None:
         ("telemetry.*", []),
     ],
 )
-def test_a_handler_hears_the_events_its_pattern_matches(pattern: str, expected: list[str]) -> None:
+def test_a_handler_receives_the_events_its_pattern_matches(pattern: str, expected: list[str]) -> None:
     telemetry = Telemetry()
-    heard = Recorder()
-    telemetry.attach("log", pattern, heard)
+    received = Recorder()
+    telemetry.attach("log", pattern, received)
 
     telemetry.emit(COMMITTED)
     telemetry.emit(POISONED)
 
-    assert heard.names == expected
+    assert received.names == expected
 
 
 def test_patterns_are_case_sensitive() -> None:
@@ -102,16 +102,16 @@ def test_a_taken_id_is_refused_and_the_first_handler_stays() -> None:
     assert (first.names, second.names) == (["journal.committed"], [])
 
 
-def test_a_detached_handler_hears_nothing_more_and_frees_its_id() -> None:
+def test_a_detached_handler_receives_nothing_more_and_frees_its_id() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
-    telemetry.attach("log", "*", heard)
+    received = Recorder()
+    telemetry.attach("log", "*", received)
 
     assert telemetry.detach("log") is True
     telemetry.emit(COMMITTED)
     assert telemetry.detach("log") is False
-    assert heard.calls == []
-    telemetry.attach("log", "*", heard)
+    assert received.calls == []
+    telemetry.attach("log", "*", received)
 
 
 def test_handlers_are_listed_and_called_in_the_order_they_were_attached() -> None:
@@ -142,15 +142,15 @@ def test_an_event_is_wanted_exactly_while_a_handler_matches_it() -> None:
 @pytest.mark.requirement("handler-cannot-harm")
 def test_a_failing_handler_is_detached_reported_and_not_noticed_by_the_emitter() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
+    received = Recorder()
     telemetry.attach("broken", "journal.*", failing)
-    telemetry.attach("log", "*", heard)
+    telemetry.attach("log", "*", received)
 
     telemetry.emit(COMMITTED)
     telemetry.emit(COMMITTED)
 
-    assert heard.names == ["telemetry.handler_failed", "journal.committed", "journal.committed"]
-    assert heard.calls[0][2] == {
+    assert received.names == ["telemetry.handler_failed", "journal.committed", "journal.committed"]
+    assert received.calls[0][2] == {
         "handler": "broken",
         "event": "journal.committed",
         "error": "RuntimeError: listener broke",
@@ -160,14 +160,14 @@ def test_a_failing_handler_is_detached_reported_and_not_noticed_by_the_emitter()
 
 def test_a_handler_that_fails_on_the_report_of_another_is_detached_too() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
+    received = Recorder()
     telemetry.attach("one", "*", failing)
     telemetry.attach("two", "telemetry.*", failing)
-    telemetry.attach("log", "telemetry.*", heard)
+    telemetry.attach("log", "telemetry.*", received)
 
     telemetry.emit(COMMITTED)
 
-    assert sorted(str(call[2]["handler"]) for call in heard.calls) == ["one", "two"]
+    assert sorted(str(call[2]["handler"]) for call in received.calls) == ["one", "two"]
     assert [handler.handler_id for handler in telemetry.handlers()] == ["log"]
 
 
@@ -186,16 +186,16 @@ def test_an_interrupt_in_a_handler_reaches_the_emitter() -> None:
 
 def test_a_handler_cannot_change_what_the_next_one_gets() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
+    received = Recorder()
 
     def meddle(_name: str, measurements: Mapping[str, int], *_: object) -> None:
         measurements["entries"] = 0  # type: ignore[index]  # pyright: ignore[reportIndexIssue] - the point of the test
 
     telemetry.attach("meddler", "*", meddle)
-    telemetry.attach("log", "journal.*", heard)
+    telemetry.attach("log", "journal.*", received)
     telemetry.emit(COMMITTED)
 
-    assert heard.calls[0][1]["entries"] == 3
+    assert received.calls[0][1]["entries"] == 3
     assert [handler.handler_id for handler in telemetry.handlers()] == ["log"]
 
 
@@ -223,19 +223,19 @@ def test_a_handler_runs_in_the_thread_that_emits() -> None:
 
     telemetry.attach("log", "*", note_thread)
 
-    def emit_and_tell() -> int:
+    def emit_and_return() -> int:
         telemetry.emit(COMMITTED)
         return threading.get_ident()
 
     with ThreadPoolExecutor(1) as pool:
-        emitter = pool.submit(emit_and_tell).result(timeout=60)
+        emitter = pool.submit(emit_and_return).result(timeout=60)
 
     assert threads == [emitter]
 
 
 def test_a_handler_that_fails_in_two_threads_at_once_is_reported_once() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
+    received = Recorder()
     both_inside = threading.Barrier(2, timeout=60)
 
     def fail_together(*_: object) -> None:
@@ -243,10 +243,10 @@ def test_a_handler_that_fails_in_two_threads_at_once_is_reported_once() -> None:
         raise RuntimeError("listener broke")
 
     telemetry.attach("broken", "journal.*", fail_together)
-    telemetry.attach("log", "telemetry.*", heard)
+    telemetry.attach("log", "telemetry.*", received)
     _in_two_threads(lambda: telemetry.emit(COMMITTED))
 
-    assert heard.names == ["telemetry.handler_failed"]
+    assert received.names == ["telemetry.handler_failed"]
 
 
 def test_a_late_failure_does_not_detach_a_later_handler_of_the_same_id() -> None:
@@ -282,14 +282,14 @@ def test_attaching_and_detaching_from_many_threads_loses_no_handler() -> None:
     assert left == {f"{worker}.{turn}" for worker in range(4) for turn in range(0, 50, 2)}
 
 
-def test_two_buses_do_not_hear_each_other() -> None:
+def test_two_buses_do_not_receive_events_of_each_other() -> None:
     one, two = Telemetry(), Telemetry()
-    heard = Recorder()
-    one.attach("log", "*", heard)
+    received = Recorder()
+    one.attach("log", "*", received)
 
     two.emit(COMMITTED)
 
-    assert heard.calls == []
+    assert received.calls == []
 
 
 def test_nothing_can_be_attached_to_no_telemetry() -> None:
@@ -299,18 +299,18 @@ def test_nothing_can_be_attached_to_no_telemetry() -> None:
     assert not any(NO_TELEMETRY.wanted(event_type) for event_type in CATALOGUE.values())
 
 
-def test_an_event_without_a_handler_is_emitted_to_nobody() -> None:
+def test_an_event_without_a_handler_reaches_no_handler() -> None:
     telemetry = Telemetry()
-    heard = Recorder()
-    telemetry.attach("log", "journal.poisoned", heard)
+    received = Recorder()
+    telemetry.attach("log", "journal.poisoned", received)
 
     telemetry.emit(TelemetryHandlerFailed(handler="h", event="e", error="x"))
 
-    assert heard.calls == []
+    assert received.calls == []
 
 
 @pytest.mark.requirement("silence-is-cheap")
-def test_an_event_that_nobody_wants_costs_under_a_microsecond() -> None:
+def test_an_event_that_no_handler_wants_costs_under_a_microsecond() -> None:
     telemetry = Telemetry()
     telemetry.attach("log", "journal.poisoned", Recorder())
 

@@ -66,5 +66,5 @@ def words_of_emitters() -> frozenset[str]:
 
 
 @EVENTS
-def test_somebody_emits_every_event(event_type: type[Event]) -> None:
+def test_every_event_is_emitted(event_type: type[Event]) -> None:
     assert event_type.__name__ in words_of_emitters()

@@ -163,7 +163,7 @@ def test_a_run_its_workers_and_their_steps_are_spans_in_each_other(lab: Lab) -> 
     assert worker.attributes["bartack.worker"] == "main"
 
 
-def test_a_run_goes_on_in_the_trace_of_whoever_started_it() -> None:
+def test_a_run_continues_in_the_trace_that_started_it() -> None:
     outer = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     lab = Lab(outer)
     lab.emit(RunStart(run=RUN, hub=1), RunStop(duration_ns=1, run=RUN, status="completed"))
@@ -332,7 +332,7 @@ def test_the_inboxes_of_workers_count_as_one_mailbox(lab: Lab) -> None:
     assert [dict(point.attributes or {}) for point in points] == [{"bartack.mailbox": "@"}]
 
 
-def test_a_bridge_is_attached_once_and_leaves_nothing_behind(lab: Lab) -> None:
+def test_a_bridge_is_attached_once_and_leaves_nothing(lab: Lab) -> None:
     with pytest.raises(ValueError, match="attached already"):
         attach_otel(lab.telemetry)
     lab.emit(started())

@@ -13,7 +13,7 @@ from bartack.testing import VirtualClock
 from bartack.testing._clock import START_US
 
 
-def test_stands_still_until_it_is_told_to_go_on() -> None:
+def test_stands_still_until_it_is_moved() -> None:
     clock = VirtualClock()
     as_clock: Clock = clock
 
@@ -24,7 +24,7 @@ def test_stands_still_until_it_is_told_to_go_on() -> None:
     assert (as_clock.now_us(), as_clock.monotonic_ns()) == (START_US + 1_500_000, 1_500_000_000)
 
 
-def test_starts_when_it_is_told_to() -> None:
+def test_starts_when_it_is_asked_to() -> None:
     assert VirtualClock(5).now_us() == 5
 
 

@@ -89,7 +89,7 @@ def test_a_file_may_have_grown_without_its_data(disk: FaultyDisk) -> None:
     assert disk.after_power_cut(keep_only("size")).tree()["/run/a"] == b"\0\0\0\0"
 
 
-def test_old_bytes_may_come_back_behind_a_lost_truncate(disk: FaultyDisk) -> None:
+def test_old_bytes_may_come_back_after_a_lost_truncate(disk: FaultyDisk) -> None:
     fd = opened(disk)
     disk.write(fd, b"a" * SECTOR + b"stale" * 100, 0)
     disk.sync(fd)
@@ -256,7 +256,7 @@ def test_every_kind_of_change_counts_and_reading_does_not(disk: FaultyDisk) -> N
     assert disk.mutations - before == 8
 
 
-def test_a_power_cut_is_no_ordinary_error() -> None:
+def test_a_power_cut_is_not_an_ordinary_error() -> None:
     assert not issubclass(PowerCut, Exception)
 
 

@@ -97,7 +97,7 @@ def test_exclusive_refuses_a_file_that_exists(place: Place) -> None:
         place.disk.open(place.path("a"), write=True, exclusive=True)
 
 
-def test_a_directory_is_no_file(place: Place) -> None:
+def test_a_directory_is_not_a_file(place: Place) -> None:
     place.disk.mkdir(place.path("d"))
 
     with pytest.raises(IsADirectoryError):
@@ -110,7 +110,7 @@ def test_a_directory_is_no_file(place: Place) -> None:
     place.disk.close(fd)
 
 
-def test_a_file_is_no_directory(place: Place) -> None:
+def test_a_file_is_not_a_directory(place: Place) -> None:
     place.put("f")
     calls: list[Callable[[], object]] = [
         lambda: place.disk.names(place.path("f")),
@@ -250,7 +250,7 @@ def test_syncing_changes_nothing_that_is_seen(place: Place) -> None:
         place.disk.sync_dir(place.path("none"))
 
 
-def test_existence_is_told_of_files_and_directories(place: Place) -> None:
+def test_existence_is_reported_files_and_directories(place: Place) -> None:
     place.put("f")
     place.disk.mkdir(place.path("d"))
 

@@ -58,7 +58,7 @@ def test_a_restart_calls_the_worker_anew_with_the_value() -> None:
 
 
 @pytest.mark.requirement("restart-survives-kills")
-def test_a_restart_survives_a_kill_behind_every_entry() -> None:
+def test_a_restart_survives_a_kill_after_every_entry() -> None:
     assert assert_survives_crashes(counting(Progress(1, [])), at="entries") > 20
 
 

@@ -73,7 +73,7 @@ async def patient(ctx: Context) -> str:
     return "got something"
 
 
-def test_a_deadline_passes_when_everybody_waits() -> None:
+def test_a_deadline_passes_when_all_workers_wait() -> None:
     assert run_worker(patient()).result == "gave up"
 
 
@@ -87,7 +87,7 @@ async def pair_of_lonely(ctx: Context) -> list[object]:
     return await ctx.delegate([lonely(), lonely()])
 
 
-def test_a_deadlock_is_named_with_everybody_who_waits() -> None:
+def test_a_deadlock_is_named_with_all_workers_that_wait() -> None:
     with pytest.raises(DeadlockError) as caught:
         run_worker(pair_of_lonely())
 
@@ -253,7 +253,7 @@ async def office(ctx: Context) -> tuple[int, list[Finding]]:
     return sent, received
 
 
-def test_a_run_tells_its_steps_its_messages_and_its_output() -> None:
+def test_a_run_reports_its_steps_its_messages_and_its_output() -> None:
     done = run_worker(office())
 
     assert done.result == (2, [Finding("a.py", 3), Finding("b.py", 9)])
@@ -311,7 +311,7 @@ def test_bodies_run_as_they_do_in_a_process() -> None:
 
 
 class Flaky:
-    """Raises so many times, then works."""
+    """Raises this number of times, then works."""
 
     failures = 0
     calls = 0
@@ -348,7 +348,7 @@ def test_a_retry_waits_its_time() -> None:
 
 
 @pytest.mark.usefixtures("flaky_step")
-def test_the_count_and_the_time_of_a_retry_go_on_behind_a_crash() -> None:
+def test_the_count_and_the_time_of_a_retry_continue_after_a_crash() -> None:
     with start_worker(persistent()) as run:
         retried = run.wait_for("step.retried")
         run.clock.advance(4.0)
@@ -507,7 +507,7 @@ def test_a_deadline_interrupts_every_kind_of_wait(what: str) -> None:
 # Step by step.
 
 
-def test_a_test_lets_the_run_go_on_to_where_it_wants_to_look() -> None:
+def test_a_test_lets_the_run_continue_to_where_it_wants_to_look() -> None:
     with start_worker(
         publisher("2.0"), agent=ScriptedAgent(prompts=[{"text": "n"}]), shell=commands(git="")
     ) as run:
@@ -567,7 +567,7 @@ def test_a_worker_that_is_not_there_cannot_crash() -> None:
         run.crash("nobody")
 
 
-def test_a_failed_run_is_resumed_when_the_cause_is_mended() -> None:
+def test_a_failed_run_is_resumed_when_the_cause_is_fixed() -> None:
     script: Script = {("make", "a"): ShellResult(["make", "a"], 1)}
     with start_worker(builder("a"), shell=script) as run:
         run.finish()

@@ -137,7 +137,7 @@ async def race(ctx: Context, seed: int) -> list[str]:
 
 
 def check_race(seed: int, lines: int) -> list[str]:
-    """Kill the race behind so many lines; returns the order in which its branches ran."""
+    """Kill the race after this number of lines; returns the order in which its branches ran."""
     run = TestRun(race(seed), dies_after=lines)
     try:
         try:
@@ -279,7 +279,7 @@ def test_output_that_differs_is_found() -> None:
         assert_survives_crashes(secret_printer(), at="entries")
 
 
-def test_a_run_that_fails_anyway_is_no_test() -> None:
+def test_a_run_that_fails_anyway_is_not_a_test() -> None:
     with pytest.raises(AssertionError, match="without any crash: KeyError"):
         assert_survives_crashes(failing())
 
@@ -415,7 +415,7 @@ def test_a_program_that_asks_for_other_steps_does_not_replay(
     assert (Path(unfinished_run.dir) / "journal.ndjson").read_bytes() == before
 
 
-def test_a_change_behind_what_is_recorded_replays(unfinished_run: Run, tmp_path: Path) -> None:
+def test_a_change_after_what_is_recorded_replays(unfinished_run: Run, tmp_path: Path) -> None:
     write_program(tmp_path, wait=600, change="await ctx.uuid()")
 
     assert assert_replays(unfinished_run.dir).steps >= 3

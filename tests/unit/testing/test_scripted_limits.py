@@ -1,4 +1,4 @@
-"""Scripts that say when an agent may be asked again, and scripts that nobody has used up: whole runs with a clock of their own."""
+"""Scripts that say when an agent may be asked again, and scripts that were not used up: whole runs with a clock of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_agent_is_asked_again_when_it_may_be() -> None:
 
 
 @pytest.mark.requirement("limits-outlive-the-hub")
-def test_a_killed_run_waits_for_the_same_moment_and_asks_nobody_before() -> None:
+def test_a_killed_run_waits_for_the_same_moment_and_asks_no_agent_before() -> None:
     agent = ScriptedAgent(prompts=[LIMITED, {"text": "now"}])
 
     with start_worker(asker(), agent=agent) as run:
@@ -56,7 +56,7 @@ def test_a_killed_run_waits_for_the_same_moment_and_asks_nobody_before() -> None
     assert len(run.prompts) == 2
 
 
-def test_a_run_that_is_killed_behind_the_moment_does_not_wait_again() -> None:
+def test_a_run_that_is_killed_after_the_moment_does_not_wait_again() -> None:
     agent = ScriptedAgent(prompts=[LIMITED, {"text": "now", "delay_s": 60.0}])
 
     with start_worker(asker(), agent=agent) as run:
@@ -148,7 +148,7 @@ def test_a_prompt_that_may_have_been_asked_when_the_hub_died_is_not_asked_again(
         assert len(run.prompts) == asked
 
 
-# Rules that nobody has used.
+# Unused rules.
 
 
 def scripted(*, strict_unused: bool) -> ScriptedAgent:
@@ -157,7 +157,7 @@ def scripted(*, strict_unused: bool) -> ScriptedAgent:
     return ScriptedAgent.of(read_script(content, "team"), name="team")
 
 
-def test_a_script_that_is_not_used_up_is_told_of() -> None:
+def test_a_script_that_is_not_used_up_is_reported() -> None:
     done = run_worker(asker(), agent=scripted(strict_unused=False))
 
     assert done.result == "short"

@@ -25,7 +25,7 @@ EXAMPLES = 30
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 BEYOND_SCHEMAS = {"cursor", "parent_versions", "occurred_at", "since"}
-"""Members with rules between them, or about times that UTC cannot tell."""
+"""Members with rules between them, or about times that UTC cannot express."""
 
 
 @pytest.fixture(scope="module")

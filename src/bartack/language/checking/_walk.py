@@ -73,7 +73,7 @@ class Walk:
         self.top: Scope | None = None
         self.script_names: frozenset[str] = frozenset()
         self.reached_for: set[str] = set()
-        """Names of the script that some function uses in vain."""
+        """Names of the script that a function uses although it cannot see them."""
         self._methods: dict[tree.Trait, dict[str, tree.Declaration]] = {}
         self.received: dict[tree.Node, MailUse] = {}
         self.bodies: dict[tree.Declaration, bool] = {}

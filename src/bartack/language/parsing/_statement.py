@@ -1,4 +1,7 @@
-"""Statements and blocks."""
+"""Statements and blocks, and the recovery from errors in them.
+
+Expressions are read in ``_expression.py``; declarations, which contain blocks, in ``_parser.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names, keys, types and patterns."""
+"""Names, keys, lists in brackets, types and patterns.
+
+What these stand in is read in ``_expression.py``, ``_statement.py`` and ``_parser.py``.
+"""
 
 from __future__ import annotations
 

@@ -375,7 +375,7 @@ def _connect(ends: _Pipes) -> None:
 
 
 def _redirect(places: Sequence[tuple[int, str, bytes | int]]) -> bool:
-    """Point descriptors where they shall point, from left to right; whether it could be done."""
+    """Redirect descriptors, from left to right; whether it could be done."""
     for target, op, source in places:
         if isinstance(source, int):
             os.dup2(source, target)

@@ -1,4 +1,7 @@
-"""What the lint finds, and the report of it."""
+"""The types of findings of the lint, and the report of a check.
+
+Which place is a finding is decided by the rules in ``_rules.py``, which ``_check.py`` applies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which files to look through."""
+"""Which files the lint checks: those that are named, and the Python files below directories.
+
+What is found in a file is decided in ``_check.py``.
+"""
 
 from __future__ import annotations
 

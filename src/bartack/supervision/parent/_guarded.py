@@ -1,4 +1,4 @@
-"""Running a program that executes code of the user, such that nothing of it is left: not when it ends, nor when we are killed."""
+"""Running a program that executes the user's code, and leaving none of its processes: not when it ends, nor when we are killed."""
 
 from __future__ import annotations
 

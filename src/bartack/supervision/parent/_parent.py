@@ -252,7 +252,7 @@ class Parent:
 
 
 def _signal_root(pid: int, number: int) -> None:
-    # It may have ended, be not ours to signal any more, or there is no such signal.
+    # It may have ended, belong to another user by now, or there is no such signal.
     with suppress(OSError):
         os.kill(pid, number)
 
@@ -275,7 +275,7 @@ def _open_cgroup_tree(lock: int) -> CgroupTree | None:
 
 
 def _catch_signals() -> int:
-    """Have every signal of ours written to a descriptor that the loop waits for; return that."""
+    """Have the signals of this program written to a descriptor that the loop waits for; return it."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)

@@ -58,7 +58,7 @@ class ParentSetup(NamedTuple):
     """How many descriptors a process could open before the hub or the parent program raised the limit for itself."""
     slot: tuple[int, int] | None
     ignored: tuple[int, ...]
-    """The signals the parent program ignores; a program it executes shall not."""
+    """The signals the parent program ignores; a program it executes must not ignore them."""
 
 
 class Plan(NamedTuple):
@@ -77,7 +77,7 @@ def prepare_parent() -> ParentSetup:
 
 
 def check_single_thread() -> None:
-    """A fork copies one thread only, and whatever the others held stays held in the child for ever."""
+    """A fork copies one thread only, and locks that the others held are never released in the child."""
     count = system.thread_count()
     if count != 1:
         raise StartError(errno.EDEADLK, f"the parent program has {count} threads and cannot fork safely")

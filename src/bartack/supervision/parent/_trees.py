@@ -48,7 +48,7 @@ class Child:
         self.cpu_s = 0.0
         self.leftovers: list[str] = []
         self.watched: dict[int, ProcessId] = {}
-        """Descriptors of members that shall end by themselves."""
+        """Descriptors of members that are given time to end by themselves."""
 
     @property
     def ended(self) -> bool:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 ORIGINAL: Final = "BARTACK_FILES_LIMIT"
-"""The variable in which a parent program is given the limit of files that its children shall have."""
+"""The variable in which a parent program is given the limit of files for its children."""
 
 _CGROUPS: Final = "/sys/fs/cgroup"
 _OWN: Final = "/proc/self/cgroup"

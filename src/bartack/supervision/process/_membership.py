@@ -18,7 +18,7 @@ from bartack.supervision.process._facts import ProcessFacts, ProcessId
 from bartack.supervision.process._system import system
 
 MARKS: Final = ("BARTACK_WORKER", "BARTACK_STEP")
-"""The variables that say for whom a process was started."""
+"""The variables that name the worker and the step a process was started for."""
 
 FIRST_PID: Final = 1
 

@@ -1,4 +1,4 @@
-"""Process trees: who is below whom, and how a tree is ended for certain.
+"""Process trees: which process is below which, and how a tree is killed for certain.
 
 A tree is killed in rounds. A round stops whatever it finds until it finds nothing new, so that no process is left that could fork,
 and then kills all of it. Rounds repeat until nothing is left. Every signal goes to a process that was compared with the one

@@ -1,4 +1,4 @@
-"""How a child ended, and what its supervisor says of it."""
+"""How a child ended, and the crash report of its supervisor. Only data; ``_core.py`` decides what follows."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def stack_of(error: BaseException) -> tuple[str, ...]:
 
 
 class _ExitRequestedError(Exception):
-    """A child wants to end the program. It ends only itself: raised in a task as it is, it would end the loop."""
+    """A child raised ``SystemExit``. Only the child ends: raised in a task as it is, it would end the loop."""
 
     def __init__(self, leaving: SystemExit) -> None:
         super().__init__(str(leaving))

@@ -86,7 +86,7 @@ class ChildSpec:
     def __post_init__(self) -> None:
         if not is_text(self.name) or not _NAME.fullmatch(self.name):
             raise ChildSpecError(
-                f"child {self.name!r}", "name", "1 to 64 letters, digits, '_', '.' or '-' are a name"
+                f"child {self.name!r}", "name", "a name has 1 to 64 letters, digits, '_', '.' or '-'"
             )
         self._check_start()
         self._check_choice("restart", self.restart, get_args(Restart))
@@ -125,14 +125,14 @@ class ChildSpec:
 
     def _check_choice(self, name: str, value: object, allowed: tuple[str, ...]) -> None:
         if not isinstance(value, str) or value not in allowed:
-            self.refuse(name, f"{value!r} is none of {', '.join(allowed)}")
+            self.refuse(name, f"{value!r} is not one of {', '.join(allowed)}")
 
     def _check_start(self) -> None:
         found = self._kind_of_start()
         if self.kind is not None:
             self._check_choice("kind", self.kind, get_args(Kind))
             if self.kind != found:
-                self.refuse("kind", f"what starts here is a {found}, not a {self.kind}")
+                self.refuse("kind", f"start is a {found}, not a {self.kind}")
         self._set("kind", found)
 
     def _kind_of_start(self) -> Kind:
@@ -145,7 +145,8 @@ class ChildSpec:
             return "task" if is_async(start) else self._check_function(start)
         if not isinstance(start, Sequence):
             self.refuse(
-                "start", "an async function, a function, the words of a command or a SupervisorSpec can start"
+                "start",
+                "it must be an async function, a function, the words of a command or a SupervisorSpec",
             )
         words = cast("Sequence[object]", start)
         if not words or not all(isinstance(word, str) and "\0" not in word for word in words) or not words[0]:
@@ -157,10 +158,10 @@ class ChildSpec:
         module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
         if not isinstance(module, str) or not isinstance(name, str) or not _is_found(function, module, name):
             self.refuse(
-                "start", "a function that gets a process of its own stands at the top level of a module"
+                "start", "a function that runs in its own process must be at the top level of a module"
             )
         if module == "__main__" and getattr(sys.modules["__main__"], "__file__", None) is None:
-            self.refuse("start", "a function that gets a process of its own stands in a file")
+            self.refuse("start", "a function that runs in its own process must be defined in a file")
         return "process"
 
     def _check_times(self) -> None:
@@ -178,7 +179,7 @@ class ChildSpec:
         ready = self.ready
         if callable(ready):
             if not is_async(ready) or self.kind == "supervisor":
-                self.refuse("ready", "a task or a process can be asked by an async function")
+                self.refuse("ready", "only a task or a process can be checked by an async function")
             return
         if ready == "started":
             return
@@ -187,7 +188,9 @@ class ChildSpec:
         if not is_text(ready) or not ready.startswith(LINE):
             self.refuse("ready", f"{ready!r} is neither 'started' nor 'line:<regex>' nor an async function")
         if not self.is_process or self.stdio != "logged":
-            self.refuse("ready", "only a process whose output is logged can be ready by a line")
+            self.refuse(
+                "ready", "only a process whose output is logged can report that it is ready by a line"
+            )
         try:
             re.compile(ready.removeprefix(LINE))
         except re.error as error:
@@ -196,9 +199,7 @@ class ChildSpec:
     def _check_backoff(self) -> None:
         if self.restart == "temporary":
             if self.backoff is not None:
-                self.refuse(
-                    "backoff", "a temporary child is never started again, so there is nothing to wait for"
-                )
+                self.refuse("backoff", "a temporary child is never restarted, so it has no backoff")
             return
         backoff = CHILD_BACKOFF if self.backoff is None else self.backoff
         if not isinstance(backoff, Backoff):
@@ -219,7 +220,7 @@ class ChildSpec:
         }
         if not self.is_process:
             for name in [name for name, there in given.items() if there]:
-                self.refuse(name, f"only a process has it, and this is a {self.kind}")
+                self.refuse(name, f"only a process can have it, and this is a {self.kind}")
         self._check_env()
         codes = frozenset(self.normal_codes)
         if not all(type(code) is int and 0 <= code <= 255 for code in codes):
@@ -272,7 +273,7 @@ class SupervisorSpec:
             _refuse("children", "children are a sequence of ChildSpec")
         object.__setattr__(self, "children", tuple(self.children))
         if not is_text(self.strategy) or self.strategy not in get_args(Strategy):
-            _refuse("strategy", f"{self.strategy!r} is none of {', '.join(get_args(Strategy))}")
+            _refuse("strategy", f"{self.strategy!r} is not one of {', '.join(get_args(Strategy))}")
         if type(self.max_restarts) is not int or self.max_restarts < 0:
             _refuse("max_restarts", f"{self.max_restarts!r} is not a whole number of at least 0")
         if not is_number(self.max_seconds) or self.max_seconds <= 0:
@@ -280,7 +281,7 @@ class SupervisorSpec:
         seen: set[str] = set()
         for child in self.children:
             if child.name in seen:
-                _refuse("children", f"two of them have the name {child.name!r}")
+                _refuse("children", f"two children have the name {child.name!r}")
             seen.add(child.name)
             self.check_patience(child)
 

@@ -396,7 +396,7 @@ class Supervisor:
         if self._on_crash is not None:
             try:
                 self._on_crash(report)
-            except Exception:  # noqa: BLE001 - who wants to know of crashes must not end those who have not crashed
+            except Exception:  # noqa: BLE001 - an error in the listener of crashes must not end other children
                 log.exception("%s: on_crash raised", self.name)
 
     async def _shut(

@@ -223,7 +223,7 @@ class Daemon:
         try:
             register_outbox(path, self.home)
         except ResilienceError as error:
-            _log.warning("%s is forgotten when this daemon ends: %s", path, error)
+            _log.warning("%s is not remembered after this daemon ends: %s", path, error)
         if self._facts:
             self._write_facts()
 

@@ -62,7 +62,7 @@ class HookProcessor:
                 self._turn(claim)
             except ResilienceError:
                 raise
-            except Exception:  # noqa: BLE001 - the row must not come back for ever, whatever is in it
+            except Exception:  # noqa: BLE001 - the row must not come back again and again, whatever is in it
                 _log.exception("hook event %s could not be read", claim.event_id)
                 self._outbox.settle([(claim, Verdict("dead", "unparsable"))])
         return len(claims)

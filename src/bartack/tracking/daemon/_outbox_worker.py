@@ -60,7 +60,7 @@ class OutboxWorker:
         self.wake()
 
     def stop(self) -> None:
-        """End after the round that is under way."""
+        """End after the current round."""
         self._stopping = True
         self.wake()
 

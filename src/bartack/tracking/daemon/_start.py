@@ -1,4 +1,4 @@
-"""Starting and stopping the daemon from outside."""
+"""Starting and stopping the daemon from outside. What it does is in ``_daemon.py``."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class LineageService:
         await self.app(scope, receive, send)
 
     def serve(self, *listeners: socket.socket, ready: Callable[[], None] | None = None) -> None:
-        """Answer requests until SIGINT or SIGTERM; those under way are finished first.
+        """Answer requests until SIGINT or SIGTERM; requests in progress are finished first.
 
         Args:
             listeners: Where they come in; see ``open_listener`` and ``OwnSocket``.

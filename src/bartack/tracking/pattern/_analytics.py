@@ -1,4 +1,4 @@
-"""What the counters and the log of health say about tracking."""
+"""Statistics of tracking, computed from the counters of the outbox and the log of health checks."""
 
 from __future__ import annotations
 

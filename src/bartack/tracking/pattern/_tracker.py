@@ -239,7 +239,7 @@ class PatternTracker:
         if not reached:
             self._register()
         away = self._away()
-        message = away or ("handed to the daemon" if reached else "kept until the daemon runs")
+        message = away or ("passed to the daemon" if reached else "kept until the daemon runs")
         return {
             "success": not away,
             "cached": True,

@@ -30,7 +30,7 @@ def prompt_types(text: str) -> list[str]:
     return [describe(kind) for kind in checked(text).program.entry.prompts.values()]
 
 
-# What the compiler is told
+# What the compiler gets
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_commands_whose_failure_is_looked_at_may_fail(text: str, expected: list[
     assert failing(text) == expected
 
 
-def test_variables_of_one_name_are_told_apart() -> None:
+def test_variables_of_one_name_are_distinguished() -> None:
     text = "fun f(x) {\n    if x { var x = 2; print(x) }\n    for x in [1] { print(x) }\n    return x\n}\nprint(f(1))"
     module = checked(text).program.entry
     uses = [node for node in tree.find(module.syntax, tree.Name) if node.name == "x"]
@@ -133,7 +133,7 @@ def test_variables_that_a_do_block_uses_are_shared() -> None:
         ("[1].map(string)", ("string", "call")),
     ],
 )
-def test_calls_are_told_apart_by_how_they_run(call: str, expected: tuple[str, str]) -> None:
+def test_calls_are_distinguished_by_how_they_run(call: str, expected: tuple[str, str]) -> None:
     declared = "worker w(x) { return x }\nfun f(x) { return x }\nskill s(x) { return x }\n"
     found = checked(f"{declared}print({call})")
     module = found.program.entry

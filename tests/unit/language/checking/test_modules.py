@@ -130,7 +130,7 @@ def test_an_entry_that_is_not_there_is_reported() -> None:
 
 
 @pytest.mark.parametrize("path", ["./lib.pw", "/lib", "./a b", "", "./", "../", "./x/", "$x"])
-def test_a_string_that_is_no_path_is_refused(path: str) -> None:
+def test_a_string_that_is_not_a_path_is_refused(path: str) -> None:
     found = checked(main=f'var x = 1\nimport {{f}} from "{path}"\nprint(f(), x)')
 
     assert "PW114" in codes(found)

@@ -15,7 +15,7 @@ ROWS = {
     "lists on one line": ("f( 1,2, )[ 0 ]", "f(1, 2)[0]\n"),
     "objects have blanks inside": ("var o={a:1,b,...c}", "var o = { a: 1, b, ...c }\n"),
     "empty brackets": ("f( [ ] , { } )", "f([], {})\n"),
-    "a newline behind the opener stays": ("f([\n1,2])", "f([\n    1,\n    2,\n])\n"),
+    "a newline after the opener stays": ("f([\n1,2])", "f([\n    1,\n    2,\n])\n"),
     "a newline elsewhere goes": ("f(1,\n2)", "f(1, 2)\n"),
     "one statement a line": ("a(); b();;c()", "a()\nb()\nc()\n"),
     "a lone group in a capture": ("x = $( (pwd) )", "x = $( (pwd) )\n"),
@@ -24,7 +24,7 @@ ROWS = {
     "else joins its brace": ("if x {\ny()\n}\nelse\n{\nz()\n}", "if x {\n    y()\n} else {\n    z()\n}\n"),
     "try and catch": ("try{ a() }\ncatch e{ b() }", "try {\n    a()\n} catch e {\n    b()\n}\n"),
     "breaks before && and || stay": ("if a\n&& b {\nc()\n}", "if a\n    && b {\n    c()\n}\n"),
-    "breaks behind operators go": ("x = 1 +\n2 ||\n3", "x = 1 + 2 || 3\n"),
+    "breaks after operators go": ("x = 1 +\n2 ||\n3", "x = 1 + 2 || 3\n"),
     "breaks before dots stay": ("xs\n.map( f )\n  .sort()", "xs\n    .map(f)\n    .sort()\n"),
     "strings are left alone": ("print( \"a  \\n\" , 'b  ' )", "print(\"a  \\n\", 'b  ')\n"),
     "blank lines": ("\n\na()\n\n\n\nb()\n\n", "a()\n\nb()\n"),
@@ -52,7 +52,7 @@ ROWS = {
     "files": ('cat( x )>"f"\nvar j=json <"g"', 'cat(x) > "f"\nvar j = json < "g"\n'),
     "words have one blank between them": ("$  git   log  -1|head>f  2>&1", "$ git log -1 | head > f 2>&1\n"),
     "words are left alone": ("$ a\"b  c\"$x'  '${ y+1 }", "$ a\"b  c\"$x'  '${ y+1 }\n"),
-    "a backslash goes on with its line": ("$ a \\\n b &&\\\n c", "$ a \\\n    b && \\\n    c\n"),
+    "a backslash continues its line": ("$ a \\\n b &&\\\n c", "$ a \\\n    b && \\\n    c\n"),
     "shell values are tight": (
         "var a = $( x  y )\nvar b=($   z)||($(  w ))",
         "var a = $(x y)\nvar b = ($ z) || ($(w))\n",
@@ -96,7 +96,7 @@ PROMPTS = {
         """,
     ),
     "on one line": ("ask {Really?}\n", "ask { Really? }\n"),
-    "that begins behind its brace": (
+    "that begins after its brace": (
         """\
         think {Say
         this to $them}

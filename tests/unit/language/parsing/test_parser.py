@@ -101,7 +101,7 @@ def test_these_newlines_do_not_end_a_statement(text: str) -> None:
 
 
 @pytest.mark.parametrize("second", ["(a)", "[a]", "{a: 1}", "-a", "b"])
-def test_a_line_that_could_go_on_starts_a_statement_of_its_own(second: str) -> None:
+def test_a_line_that_could_continue_starts_a_statement_of_its_own(second: str) -> None:
     assert len(module(f"var a = 1\n{second}\n").units) == 2
 
 
@@ -249,7 +249,7 @@ def test_imports_are_read_in_all_forms(text: str, meaning: str) -> None:
 @pytest.mark.parametrize(
     "path", ["./a.pw", "a/b", '"./m"', "/a", ". /a", "./", "3", "{x} from y", "", "./a b"]
 )
-def test_what_is_no_import_path_is_an_error(path: str) -> None:
+def test_what_is_not_an_import_path_is_an_error(path: str) -> None:
     found = codes(f"import {path}\nfun f() {{ }}\n")
 
     assert len(found) == 1
@@ -342,7 +342,7 @@ def test_lists_know_whether_a_newline_follows_their_opener() -> None:
         "import ./for",
     ],
 )
-def test_a_keyword_is_no_name(text: str) -> None:
+def test_a_keyword_is_not_a_name(text: str) -> None:
     assert codes(text) == ["PW112"]
 
 

@@ -87,7 +87,7 @@ def test_newlines_are_blanks_inside_of_parentheses() -> None:
     assert [len(node.commands) for node in tree.find(found, tree.Pipeline)] == [2, 1]
 
 
-def test_a_capture_in_parentheses_is_no_shell_expression() -> None:
+def test_a_capture_in_parentheses_is_not_a_shell_expression() -> None:
     assert sketch(expression("($(a))")).startswith("Paren(Capture(")
     assert sketch(expression("($? == 1)")) == "Paren(Binary([LastStatus 1] [==]))"
     assert sketch(expression("!($ test -d out)")).startswith("Unary('!' ShellResult(")

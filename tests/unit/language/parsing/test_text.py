@@ -75,7 +75,7 @@ def test_an_escape_that_names_no_character_is_an_error(escape: str) -> None:
     assert codes(f'x = "{escape}"') == ["PW108"]
 
 
-def test_an_unclosed_string_is_reported_where_it_starts_and_hides_nothing_behind_its_line() -> None:
+def test_an_unclosed_string_is_reported_where_it_starts_and_hides_nothing_after_its_line() -> None:
     assert said('fun f() {\n    print("abc)\n    var = 1\n}\nfun g( { }\n') == [
         ("PW102", '"abc)'),
         ("PW105", "="),

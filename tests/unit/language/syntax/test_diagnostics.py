@@ -25,7 +25,7 @@ def test_diagnostics_come_in_the_order_of_their_places() -> None:
     assert sorted(found, key=lambda diagnostic: diagnostic.span.start) == list(found)
 
 
-def test_a_comment_behind_code_silences_warnings_of_its_line() -> None:
+def test_a_comment_after_code_silences_warnings_of_its_line() -> None:
     assert codes("a < b < c\n") == ["PW214"]
     assert codes("a < b < c  # pw: ignore[PW214]\n") == []
     assert codes("a < b < c  # pw: ignore[PW200, PW214]\n") == []

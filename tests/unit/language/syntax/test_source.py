@@ -1,4 +1,4 @@
-"""Offsets, lines and columns, and what is no text at all."""
+"""Offsets, lines and columns, and what is not text at all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_offset_is_in_the_line_that_its_place_names(text: str) -> None:
         (b"\xed\xa0\x80", "this file is not UTF-8 (byte 0)"),
     ],
 )
-def test_bytes_that_are_no_text_are_one_error_and_nothing_else(data: bytes, message: str) -> None:
+def test_bytes_that_are_not_text_are_one_error_and_nothing_else(data: bytes, message: str) -> None:
     parsed = parse(data, "t.pw")
 
     assert [(found.code, found.message) for found in parsed.diagnostics] == [("PW100", message)]

@@ -32,7 +32,7 @@ def test_comments_are_in_their_list_and_not_among_the_children() -> None:
     assert list(tree.find(found, tree.Comment)) == []
 
 
-def test_nodes_are_told_apart_even_when_they_look_the_same() -> None:
+def test_nodes_are_distinguished_even_when_they_look_the_same() -> None:
     first, second = tree.Name(0, 1, "x"), tree.Name(0, 1, "x")
 
     assert first != second

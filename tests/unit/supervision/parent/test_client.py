@@ -168,7 +168,7 @@ def test_a_command_gets_exactly_its_environment_and_directory(keeper: Crew, tmp_
     }
 
 
-def test_commands_are_connected_by_pipes_and_all_statuses_told(keeper: Crew) -> None:
+def test_commands_are_connected_by_pipes_and_all_statuses_reported(keeper: Crew) -> None:
     exited = run(keeper, ["yes"], ["head", "-n", "2"], ["sh", "-c", "tr y z; exit 3"])
 
     assert keeper.read() == b"z\nz\n"
@@ -236,7 +236,7 @@ def test_streams_go_where_they_shall(keeper: Crew, tmp_path: Path) -> None:
     assert (tmp_path / "err").read_text() == "problem\n"
 
 
-def test_memory_and_time_of_a_command_are_told(keeper: Crew) -> None:
+def test_memory_and_time_of_a_command_are_reported(keeper: Crew) -> None:
     exited = run(
         keeper, [sys.executable, "-I", "-S", "-c", "x = b'.' * 50_000_000\nfor _ in range(10**6): pass"]
     )
@@ -354,7 +354,7 @@ def test_a_signal_reaches_the_commands_and_not_what_they_started(keeper: Crew) -
 
     assert keeper.wait(Exited).statuses == [4]
     assert keeper.read() == b"got\n"
-    assert keeper.wait(Gone).leftovers in (["sleep"], ["sh"])  # it may not have become its program yet
+    assert keeper.wait(Gone).leftovers in (["sleep"], ["sh"])  # it might not have become its program yet
 
 
 def test_a_stopped_tree_has_time_to_end_by_itself(keeper: Crew) -> None:
@@ -389,7 +389,7 @@ def test_what_outlives_the_grace_of_a_stopped_child_is_killed_and_named(keeper: 
 
     assert keeper.wait(Exited).statuses == [-signal.SIGTERM]
     gone = keeper.wait(Gone)
-    assert gone.leftovers in (["sleep"], ["sh"])  # it may not have become its program yet
+    assert gone.leftovers in (["sleep"], ["sh"])  # it might not have become its program yet
     assert gone.survivors == []
 
 
@@ -451,7 +451,7 @@ def test_while_one_child_has_its_grace_others_start_and_end(keeper: Crew) -> Non
 # -- forks ----------------------------------------------------------------------------------------------------------
 
 
-class Told(msgspec.Struct):
+class ForkReport(msgspec.Struct):
     """What a fork says of itself."""
 
     pid: int
@@ -466,33 +466,33 @@ class Told(msgspec.Struct):
     limit: int
 
 
-def fork(crew: Crew, payload: bytes, **env: str) -> Told:
+def fork(crew: Crew, payload: bytes, **env: str) -> ForkReport:
     crew.client.fork(1, payload, [crew.writer], env)
-    return msgspec.json.decode(crew.read(), type=Told)
+    return msgspec.json.decode(crew.read(), type=ForkReport)
 
 
 def test_a_fork_calls_the_entry_and_ends_with_its_result(zygote: Crew) -> None:
-    told = fork(zygote, b"\x07", BARTACK_WORKER="main#1", EXTRA="more")
+    reported = fork(zygote, b"\x07", BARTACK_WORKER="main#1", EXTRA="more")
 
-    assert zygote.wait(Started).pids == [told.pid]
+    assert zygote.wait(Started).pids == [reported.pid]
     assert zygote.wait(Exited).statuses == [7]
     assert zygote.wait(Gone) == Gone(1, [], [])
-    assert (told.worker, told.extra, told.group) == ("main#1", "more", told.pid)
+    assert (reported.worker, reported.extra, reported.group) == ("main#1", "more", reported.pid)
 
 
 def test_a_fork_has_no_descriptor_but_its_own(zygote: Crew) -> None:
-    told = fork(zygote, b"\0")
+    reported = fork(zygote, b"\0")
 
-    assert len(set(told.fds) - {0, 1, 2, *told.given}) == 1  # the listing itself
+    assert len(set(reported.fds) - {0, 1, 2, *reported.given}) == 1  # the listing itself
 
 
 def test_a_fork_starts_with_the_signals_of_a_python_program(zygote: Crew) -> None:
-    told = fork(zygote, b"\0")
+    reported = fork(zygote, b"\0")
 
-    assert told.pipe
-    assert told.term
-    assert told.blocked == []
-    assert told.worker is None
+    assert reported.pipe
+    assert reported.term
+    assert reported.blocked == []
+    assert reported.worker is None
 
 
 @pytest.mark.parametrize(("payload", "code"), [(b"raise", 70), (b"leave", 9)])
@@ -517,7 +517,7 @@ def test_a_parent_program_warms_up_while_it_has_nothing_to_do_and_then_waits(zyg
     assert count() == 12
 
 
-def test_a_warm_up_that_fails_does_no_harm_where_nobody_reads_of_it(hire: Hire) -> None:
+def test_a_warm_up_that_fails_does_no_harm_where_no_one_reads_of_it(hire: Hire) -> None:
     zygote = hire("zygote_of_test", MUTE="1")
 
     for _ in range(3):  # it has nothing to do in between
@@ -534,7 +534,7 @@ def test_a_parent_program_with_a_second_thread_does_not_fork(hire: Hire) -> None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has pidfds")
-def test_a_pidfd_tells_the_death_of_a_fork(zygote: Crew) -> None:
+def test_a_pidfd_reports_the_death_of_a_fork(zygote: Crew) -> None:
     zygote.client.fork(1, b"wait", [zygote.writer], {})
     started = zygote.wait(Started)
     zygote.read()
@@ -549,7 +549,7 @@ def test_a_pidfd_tells_the_death_of_a_fork(zygote: Crew) -> None:
 # -- the parent program itself --------------------------------------------------------------------------------------
 
 
-def test_the_death_of_a_parent_program_is_told_once(keeper: Crew) -> None:
+def test_the_death_of_a_parent_program_is_reported_once(keeper: Crew) -> None:
     keeper.wait(ParentReady)
     os.kill(keeper.client.program_pid, signal.SIGKILL)
 

@@ -62,7 +62,7 @@ def test_messages_arrive_in_order(pair: Pair) -> None:
     assert parent.alive
 
 
-def test_bytes_that_are_no_text_survive(pair: Pair) -> None:
+def test_bytes_that_are_not_text_survive(pair: Pair) -> None:
     parent, hub = pair
     command = Exec(1, [[b"\xff\x00", b""]], b"/\xfe", [(b"A", b"\xfd")], (-1, 0, 1))
 
@@ -157,7 +157,7 @@ def test_a_side_that_speaks_nonsense_is_taken_for_dead(text: bytes) -> None:
     channel.close()
 
 
-def test_what_was_said_before_death_is_heard() -> None:
+def test_what_was_sent_before_death_is_received() -> None:
     sock, channel = raw()
     sock.send(frame(msgspec.json.encode((0, Kill(1)))) + b"\0\0")
     sock.close()
@@ -216,5 +216,5 @@ def test_a_frame_with_too_many_descriptors_is_refused(pair: Pair) -> None:
     assert not hub.wants_write
 
 
-def test_descriptors_of_an_event_are_no_part_of_its_text() -> None:
+def test_descriptors_of_an_event_are_not_part_of_its_text() -> None:
     assert msgspec.json.encode(Started(1, [2])) == b'{"type":"started","token":1,"pids":[2]}'

@@ -115,7 +115,7 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CgroupT
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EAGAIN])
-def test_where_no_group_can_be_made_there_is_no_ground(
+def test_where_no_group_can_be_made_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(os, "mkdir", failing(number))
@@ -285,13 +285,13 @@ def test_the_grounds_of_the_dead_go_and_those_of_the_living_stay(
 ) -> None:
     fake_mkdir(monkeypatch)
     living = open_cgroup_tree({}, str(tmp_path))
-    for name in (DEAD, f"{DEAD}/1", f"{DEAD}/1/below", "somebody-else"):
+    for name in (DEAD, f"{DEAD}/1", f"{DEAD}/1/below", "other-group"):
         os.mkdir(str(tmp_path / name))
 
     later = open_cgroup_tree({}, str(tmp_path))
 
     assert {path.name for path in tmp_path.iterdir()} == {
-        "somebody-else",
+        "other-group",
         os.path.basename(living.path),
         os.path.basename(later.path),
     }
@@ -310,7 +310,7 @@ def test_a_dead_ground_that_holds_us_is_left_alone(tmp_path: Path, monkeypatch: 
     assert (tmp_path / DEAD / "cgroup.kill").read_text() == ""
 
 
-def test_dead_grounds_are_ended_by_whoever_looks_unless_it_is_switched_off(
+def test_groups_of_dead_programs_are_killed_by_the_next_look_unless_switched_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_mkdir(monkeypatch)
@@ -330,7 +330,7 @@ def test_dead_grounds_are_ended_by_whoever_looks_unless_it_is_switched_off(
     assert not (tmp_path / DEAD).exists()
 
 
-def test_a_group_somebody_is_in_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_with_a_process_in_it_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_mkdir(monkeypatch)
     os.mkdir(str(tmp_path / DEAD))
     (tmp_path / DEAD / "cgroup.events").write_text("populated 1\n")
@@ -362,7 +362,7 @@ def test_the_lock_of_a_tree_is_had_only_when_the_grounds_written_in_it_are_gone(
     assert lock.read_text() == ""
 
 
-def test_somebody_else_who_ends_a_ground_is_waited_for_only_by_who_must(
+def test_another_process_that_kills_the_groups_is_waited_for_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_mkdir(monkeypatch)

@@ -78,7 +78,7 @@ def test_groups_of_the_first_version_have_other_names(tmp_path: Path) -> None:
     assert left.left == 63 * MIB
 
 
-def test_nothing_is_known_where_nothing_is_told(tmp_path: Path) -> None:
+def test_nothing_is_known_where_nothing_is_reported(tmp_path: Path) -> None:
     nothing = str(tmp_path / "nothing")
 
     assert memory_left(nothing, nothing, nothing) is None

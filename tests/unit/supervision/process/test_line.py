@@ -22,7 +22,7 @@ def family(*members: tuple[int, int]) -> Table:
     return {pid: process(pid, ppid, started) for started, (pid, ppid) in enumerate(members)}
 
 
-def test_the_line_of_this_process_begins_with_it_and_goes_on_with_its_parent() -> None:
+def test_the_line_of_this_process_begins_with_it_and_continues_with_its_parent() -> None:
     line = pids(read_line(os.getpid()))
 
     assert line is not None

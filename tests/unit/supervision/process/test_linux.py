@@ -36,7 +36,7 @@ def test_a_process_sees_itself_as_the_system_does() -> None:
     assert found in {*_linux.iter_processes()} or found.state != "R"
 
 
-def test_there_are_no_facts_of_nobody() -> None:
+def test_there_are_no_facts_without_a_process() -> None:
     assert _linux.read_facts(2**22 + 1) is None
 
 
@@ -83,7 +83,7 @@ def test_trees_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
     assert found == {13, 14, 21}
 
 
-def test_where_the_kernel_lists_no_children_everybody_is_read(tmp_path: Path) -> None:
+def test_where_the_kernel_lists_no_children_all_processes_are_read(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path)
     proc.add(10, 1, {})
     proc.add(99, 1, {})
@@ -124,7 +124,7 @@ def test_a_process_can_say_in_its_environment_who_it_became() -> None:
     assert lines[2] == "None 12345678"
 
 
-def test_a_process_that_goes_on_without_its_first_thread_is_alive() -> None:
+def test_a_process_that_continues_without_its_first_thread_is_alive() -> None:
     code = (
         "import ctypes, sys, threading\n"
         "threading.Thread(target=sys.stdin.read).start()\n"

@@ -45,7 +45,7 @@ def test_a_free_lock_is_taken_at_once(tmp_path: Path) -> None:
     os.close(other)
 
 
-def test_a_lock_that_others_hold_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
+def test_a_lock_that_others_hold_is_waited_for_no_longer_than_allowed(tmp_path: Path) -> None:
     with holder(tmp_path / "lock.tree"):
         for timeout_s in (0, 0.1):
             began = time.monotonic()
@@ -74,7 +74,7 @@ def test_a_lock_is_there_as_soon_as_the_last_holder_is_dead(tmp_path: Path) -> N
     os.close(fd)
 
 
-def test_a_failed_try_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_try_leaves_nothing(tmp_path: Path) -> None:
     before = set(os.listdir("/dev/fd"))
     with holder(tmp_path / "lock.tree"), pytest.raises(TreeLockedError):
         take_tree_lock(str(tmp_path / "lock.tree"), 0.05)

@@ -209,7 +209,7 @@ def test_an_orphan_that_just_becomes_a_program_is_given_a_few_looks_to_show_its_
     assert world.members()[2] == [202, 300]
 
 
-def test_an_orphan_whose_environment_names_nobody_is_no_cause_for_doubt() -> None:
+def test_an_orphan_whose_environment_names_no_child_is_not_doubted() -> None:
     world = World()
     world.child(1, 201, BARTACK_STEP="ik:1")
     world.processes.append(process(300, ME))
@@ -219,7 +219,7 @@ def test_an_orphan_whose_environment_names_nobody_is_no_cause_for_doubt() -> Non
     assert world.membership.certain
 
 
-def test_the_parent_program_itself_belongs_to_nobody() -> None:
+def test_the_parent_program_itself_belongs_to_no_child() -> None:
     world = World()
     world.child(1, 201).ending = True
     world.processes.append(process(ME, ME))

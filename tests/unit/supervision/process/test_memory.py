@@ -33,5 +33,5 @@ def test_the_counter_of_our_own_group_is_found(
     assert count_oom_kills(str(tmp_path / "own"), str(tmp_path / "cgroup")) == count
 
 
-def test_where_there_are_no_groups_nobody_counts(tmp_path: Path) -> None:
+def test_where_there_are_no_groups_nothing_is_counted(tmp_path: Path) -> None:
     assert count_oom_kills(str(tmp_path / "missing"), str(tmp_path)) is None

@@ -63,7 +63,7 @@ def test_a_process_that_got_the_number_of_another_is_not_signalled() -> None:
         assert process.wait(BOUND_S) == -signal.SIGKILL
 
 
-def test_nobody_is_signalled_when_the_process_is_another_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_signalled_when_the_process_is_another_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     with sleeper() as process:
         found = facts_of(process)
         later = found._replace(started=found.started + 1)
@@ -85,7 +85,7 @@ def test_a_tree_whose_root_got_a_new_owner_is_left_alone() -> None:
         assert process.poll() is None
 
 
-def test_a_signal_to_the_dead_is_no_error() -> None:
+def test_a_signal_to_the_dead_is_not_an_error() -> None:
     with sleeper() as process:
         found = facts_of(process)
         process.kill()

@@ -263,10 +263,10 @@ class AnythingMayHappen(RuleBasedStateMachine):
     def siblings_that_depend_on_each_other_start_and_stop_one_by_one(self) -> None:
         if self.play is not None and self.strategy != "one_for_one" and self.play.core.state != "running":
             moving = [state for state in self.play.states().values() if state in {"starting", "stopping"}]
-            assert len(moving) <= 2  # a child that somebody terminated may be on its way out besides
+            assert len(moving) <= 2  # a child that was terminated may be on its way out besides
 
     def teardown(self) -> None:
-        """However it got there: it can be stopped, everybody is told, and nothing is left."""
+        """However it got there: it can be stopped, all children are reported, and nothing is left."""
         if self.play is None:
             return
         self.play.stop()
@@ -307,7 +307,7 @@ def test_a_child_is_started_when_the_one_before_is_ready() -> None:
 
 
 @pytest.mark.requirement("children-start-in-order")
-def test_a_child_is_stopped_when_the_one_behind_it_is_gone() -> None:
+def test_a_child_is_stopped_when_the_one_after_it_is_gone() -> None:
     play = Playground(child("a"), child("b"), child("c"))
     play.deaf = {"b"}
     play.start()
@@ -589,7 +589,7 @@ def test_a_child_that_does_not_end_in_its_time_is_killed() -> None:
     assert play.log == ["!c", "-b", "!b", "-a"]
 
 
-def test_a_supervisor_that_is_killed_asks_nobody() -> None:
+def test_a_supervisor_that_is_killed_asks_no_child() -> None:
     play = Playground(child("a"), child("b"), child("c"))
     play.stubborn = {"c"}
     play.start()
@@ -602,7 +602,7 @@ def test_a_supervisor_that_is_killed_asks_nobody() -> None:
     assert play.ended == ("shutdown", None)
 
 
-def test_what_is_said_of_an_earlier_incarnation_is_not_heard() -> None:
+def test_what_is_said_of_an_earlier_incarnation_is_ignored() -> None:
     play = Playground(child("a"))
     play.start()
     play.die("a")
@@ -752,7 +752,7 @@ def test_terminating_a_child_that_starts_answers_both_who_asked() -> None:
     assert play.states() == {"a": "stopped"}
 
 
-# -- telling --------------------------------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("crash-reports-are-complete")
@@ -785,7 +785,7 @@ def test_a_crash_report_has_all_fields() -> None:
     }
 
 
-def test_a_normal_end_is_no_crash() -> None:
+def test_a_normal_end_is_not_a_crash() -> None:
     play = Playground(child("a"), child("b", "transient"), child("c", "temporary"))
     play.start()
 
@@ -801,14 +801,14 @@ def test_a_normal_end_is_no_crash() -> None:
 
 
 @pytest.mark.requirement("supervisors-tell-what-happens")
-def test_starts_ends_restarts_and_escalations_are_told() -> None:
+def test_starts_ends_restarts_and_escalations_are_reported() -> None:
     telemetry = Telemetry()
-    heard: list[tuple[str, dict[str, int], dict[str, object]]] = []
+    received: list[tuple[str, dict[str, int], dict[str, object]]] = []
 
     def note(
         name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
     ) -> None:
-        heard.append((name.removeprefix("supervisor."), dict(measurements), dict(metadata)))
+        received.append((name.removeprefix("supervisor."), dict(measurements), dict(metadata)))
 
     telemetry.attach("test", "supervisor.*", note)
     backoff = Backoff(1.0, 1.0, uniform=longest)
@@ -823,22 +823,22 @@ def test_starts_ends_restarts_and_escalations_are_told() -> None:
     play.die("a")
 
     about: dict[str, object] = {"supervisor": "top", "child": "a", "run": ""}
-    told = {"reason": "error", "strategy": "one_for_one"}
-    assert heard == [
+    reported = {"reason": "error", "strategy": "one_for_one"}
+    assert received == [
         ("child_started", {"duration_ns": SECOND // 4}, {**about, "incarnation": 1}),
         (
             "child_ended",
             {"duration_ns": 0},
             {**about, "incarnation": 1, "reason": "error", "normal": False},
         ),
-        ("child_restarted", {"restarts": 1, "delay_ns": SECOND}, {**about, "incarnation": 1, **told}),
+        ("child_restarted", {"restarts": 1, "delay_ns": SECOND}, {**about, "incarnation": 1, **reported}),
         ("child_started", {"duration_ns": 0}, {**about, "incarnation": 2}),
         (
             "child_ended",
             {"duration_ns": 0},
             {**about, "incarnation": 2, "reason": "error", "normal": False},
         ),
-        ("escalated", {"restarts": 2}, {**about, **told}),
+        ("escalated", {"restarts": 2}, {**about, **reported}),
     ]
 
 

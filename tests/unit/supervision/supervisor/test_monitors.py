@@ -1,4 +1,4 @@
-"""Monitors: told once, cleaned up always, and never lost without a word."""
+"""Monitors: notified once, cleaned up always, and never lost without a word."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def watch(ref: str, target: str = "t", watcher: str = "w", created_us: int = 0) 
 
 
 @pytest.mark.requirement("down-comes-once")
-def test_the_end_of_a_target_is_told_to_each_of_its_watchers_once_in_order() -> None:
+def test_the_end_of_a_target_is_reported_to_each_of_its_watchers_once_in_order() -> None:
     registry = MonitorRegistry()
     first, other, second = watch("1"), watch("2", target="u"), watch("3", watcher="v")
     for one in (first, other, second):
@@ -73,7 +73,7 @@ def test_the_end_of_a_target_is_told_to_each_of_its_watchers_once_in_order() -> 
     }
 
 
-def test_a_monitor_is_kept_once_and_let_go_once() -> None:
+def test_a_monitor_is_kept_once_and_removed_once() -> None:
     registry = MonitorRegistry()
 
     assert registry.add(watch("1"))
@@ -346,12 +346,12 @@ def test_a_hundred_thousand_monitors_leave_nothing() -> None:
 @pytest.mark.requirement("leaks-are-reported-once")
 def test_a_planted_leak_is_reported_once_with_its_file_and_line(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
-    heard: list[tuple[object, str]] = []
+    received: list[tuple[object, str]] = []
 
     def note(
         name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
     ) -> None:
-        heard.append((metadata["reason"], str(metadata["stack"]).splitlines()[-1]))
+        received.append((metadata["reason"], str(metadata["stack"]).splitlines()[-1]))
 
     telemetry.attach("test", "monitor.leaked", note)
 
@@ -374,7 +374,7 @@ def test_a_planted_leak_is_reported_once_with_its_file_and_line(caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         play(scene)
 
-    ((reason, place),) = heard
+    ((reason, place),) = received
     line = plant_line()
     assert (reason, place) == ("scope_left", f"{__file__}:{line} in plant")
     assert [
@@ -388,7 +388,7 @@ def plant_line() -> int:
 
 
 @pytest.mark.requirement("monitors-clean-up")
-def test_an_old_healthy_monitor_is_no_leak() -> None:
+def test_an_old_healthy_monitor_is_not_a_leak() -> None:
     async def scene() -> None:
         clock = VirtualClock()
         manager = MonitorManager(clock=clock)
@@ -416,14 +416,14 @@ def test_monitors_of_a_supervisor_that_has_ended_cannot_be_asked_for() -> None:
     play(scene)
 
 
-def test_what_happens_to_monitors_is_told() -> None:
+def test_what_happens_to_monitors_is_reported() -> None:
     telemetry = Telemetry()
-    heard: list[tuple[str, object, object]] = []
+    received: list[tuple[str, object, object]] = []
 
     def note(
         name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
     ) -> None:
-        heard.append((name, metadata["tag"], metadata.get("reason", metadata.get("automatic"))))
+        received.append((name, metadata["tag"], metadata.get("reason", metadata.get("automatic"))))
 
     telemetry.attach("test", "monitor.*", note)
 
@@ -436,7 +436,7 @@ def test_what_happens_to_monitors_is_told() -> None:
 
     play(scene)
 
-    assert heard == [
+    assert received == [
         ("monitor.created", "left", None),
         ("monitor.cleaned", "left", False),
         ("monitor.created", "down", None),

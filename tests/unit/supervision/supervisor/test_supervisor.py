@@ -188,7 +188,7 @@ def test_a_supervisor_that_gives_up_cancels_its_block_and_raises() -> None:
     assert (caught.value.supervisor, caught.value.child) == ("top", "bad")
 
 
-def test_an_error_of_the_block_goes_on_after_all_children_have_stopped() -> None:
+def test_an_error_of_the_block_continues_after_all_children_have_stopped() -> None:
     stopped: list[bool] = []
 
     async def child() -> None:
@@ -286,7 +286,7 @@ def test_a_process_for_which_there_are_no_descriptors_left_does_not_start(
         play(scene)
 
 
-def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_raises_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def once() -> None:
         raise ValueError("once")
 
@@ -505,7 +505,7 @@ def crash(*children: ChildSpec) -> list[CrashReport]:
 
 
 @pytest.mark.requirement("crash-reports-are-complete")
-def test_how_a_process_ended_is_told_from_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_a_process_ended_is_read_from_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "hunter2-hunter2")
     kill = "import os, signal; os.kill(os.getpid(), signal.{})"
     reports = crash(
@@ -603,11 +603,11 @@ def test_a_process_is_ready_by_its_line_and_a_silent_one_too_late() -> None:
 
 def test_a_process_that_is_asked_for_its_readiness_in_vain_does_not_stay() -> None:
     async def broken() -> bool:
-        raise OSError("nobody answers")
+        raise OSError("no answer")
 
     async def scene() -> list[int]:
         async with top() as supervisor:
-            with pytest.raises(ChildStartError, match="nobody answers"):
+            with pytest.raises(ChildStartError, match="no answer"):
                 await supervisor.start_child(python("c", "import time; time.sleep(60)", ready=broken))
             host = supervisor._host
             assert host is not None
@@ -636,14 +636,14 @@ def test_a_stopped_process_leaves_nothing_of_its_tree(shape: str, caplog: pytest
 
 
 @linux
-def test_what_a_process_leaves_behind_is_ended_and_told() -> None:
+def test_what_a_process_leaves_running_is_killed_and_reported() -> None:
     telemetry = Telemetry()
-    heard: list[dict[str, object]] = []
+    received: list[dict[str, object]] = []
 
     def note(
         name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
     ) -> None:
-        heard.append({**measurements, **metadata})
+        received.append({**measurements, **metadata})
 
     telemetry.attach("test", "process.orphan_killed", note)
     command = [sys.executable, "-I", "-S", str(SHAPES), "leaves_daemon"]
@@ -658,14 +658,14 @@ def test_what_a_process_leaves_behind_is_ended_and_told() -> None:
 
     play(scene)
 
-    assert [(event["count"], event["worker"]) for event in heard] == [(1, "top/daemon")]
+    assert [(event["count"], event["worker"]) for event in received] == [(1, "top/daemon")]
 
 
 @linux
-def test_the_death_of_the_parent_program_is_nobodys_fault_but_must_not_go_on(
+def test_the_death_of_the_parent_program_is_not_counted_until_it_happens_too_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # On a busy machine it takes seconds until everybody runs again.
+    # On a busy machine it takes seconds until all children run again.
     monkeypatch.setattr("bartack.supervision.supervisor._process_host.PARENT_SECONDS", 600.0)
     telemetry = Telemetry()
     starts: asyncio.Queue[tuple[object, object]] = asyncio.Queue()

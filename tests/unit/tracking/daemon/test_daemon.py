@@ -151,7 +151,7 @@ def test_an_edit_is_read_from_the_answer_or_from_the_disk(daemon: Daemon, tmp_pa
         "tool_name": "Edit",
         "tool_use_id": "e1",
         "tool_input": {"file_path": "/p/x.py", "old_string": "1", "new_string": "2"},
-        "tool_response": {"originalFile": "def told():\n    return 1\n"},
+        "tool_response": {"originalFile": "def reported():\n    return 1\n"},
     }
     disk = {
         "session_id": "s1",
@@ -166,7 +166,7 @@ def test_an_edit_is_read_from_the_answer_or_from_the_disk(daemon: Daemon, tmp_pa
     assert daemon.service.wait_for(2)
     codes = [cast("dict[str, str]", body["pattern_data"])["code"] for body in daemon.service.bodies.values()]
     assert set(codes) == {
-        "def told():\n    return 2\n",
+        "def reported():\n    return 2\n",
         "def on_disk():\n    return 1\n",
     }
 
@@ -354,7 +354,7 @@ def test_a_hanging_service_does_not_slow_the_doors_down(daemon: Daemon) -> None:
     assert daemon.process is not None
     watched = (daemon.process.pid, os.getpid())
 
-    # Each is answered while the service hangs; it does so until it is told otherwise.
+    # Each is answered while the service hangs; it does so until the test ends that.
     began = time.monotonic() - sum(map(waited, watched))
     answers = [daemon.send("PostToolUse", written(f"/p/{n}.py", call=f"t{n}")) for n in range(20)]
     took_s = time.monotonic() - sum(map(waited, watched)) - began
@@ -402,7 +402,7 @@ def test_starting_the_daemon_from_a_shim_does_not_keep_its_stdout_open(idle: Dae
     shim = install_shim()
     command = [sys.executable, "-I", "-S", str(shim), "Stop"]
 
-    # Reading to the end of stdout ends only when nobody holds it any more.
+    # Reading to the end of stdout ends only when no process holds it.
     done = subprocess.run(command, input=b'{"n":1}', capture_output=True, timeout=120, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -442,7 +442,7 @@ def test_stopping_gives_leases_back_and_leaves_nothing_open(daemon: Daemon, how:
     assert not daemon.link.is_running()
 
 
-def test_a_taken_port_leaves_the_socket_and_is_told(idle: Daemon) -> None:
+def test_a_taken_port_leaves_the_socket_and_is_reported(idle: Daemon) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -497,21 +497,21 @@ def test_a_replaced_installation_ends_the_daemon(idle: Daemon, monkeypatch: pyte
     monkeypatch.setattr("bartack.tracking.daemon._daemon._fingerprint", lambda: next(states))
     monkeypatch.setattr("bartack.tracking.daemon._daemon._LOOK_S", 0.05)
 
-    told: list[tuple[str, dict[str, object]]] = []
+    reported: list[tuple[str, dict[str, object]]] = []
 
-    def hear(
+    def note(
         name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], config: object
     ) -> None:
-        told.append((name, dict(metadata)))
+        reported.append((name, dict(metadata)))
 
     telemetry = Telemetry()
-    telemetry.attach("test", "daemon.*", hear)
+    telemetry.attach("test", "daemon.*", note)
 
     asyncio.run(daemon_module.Daemon(idle.home, telemetry).run())
 
     assert next(states, "no state is left") == "no state is left"
     assert not idle.link.is_running()
-    assert told == [
+    assert reported == [
         ("daemon.started", {"home": str(idle.home), "pid": os.getpid()}),
         ("daemon.stopped", {"home": str(idle.home), "reason": "replaced"}),
     ]

@@ -289,7 +289,7 @@ def test_a_body_that_is_too_long_is_refused(client: Client, streamed: bool) -> N
         "Bearer é",
     ],
 )
-def test_nobody_gets_in_without_the_token(store: LineageStore, header: str | None) -> None:
+def test_no_request_is_admitted_without_the_token(store: LineageStore, header: str | None) -> None:
     client = client_of(store)
     del client.headers["Authorization"]
     sent = {} if header is None else {"Authorization": header.encode()}
@@ -336,7 +336,7 @@ def test_a_host_is_parted_from_its_port(host: str) -> None:
     assert host_name(host) in {"[::1]", "a:80", "", "a"}
 
 
-def test_health_tells_how_the_database_is(store: LineageStore, client: Client) -> None:
+def test_health_reports_how_the_database_is(store: LineageStore, client: Client) -> None:
     well = client.get(f"{BASE}/health")
     store.write_failed = True
     degraded = client.get(f"{BASE}/health")
@@ -371,7 +371,7 @@ def test_a_defect_shows_nothing_of_its_cause(store: LineageStore, monkeypatch: p
 
 
 class CountingStore(LineageStore):
-    """Remembers how many events came with each write, and fails when it is told to."""
+    """Remembers how many events came with each write, and fails on demand."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -405,7 +405,7 @@ def test_events_that_wait_together_are_written_together(tmp_path: Path) -> None:
     assert ids == [f"p{number}" for number in range(50)]
 
 
-def test_everybody_learns_that_a_write_failed(tmp_path: Path) -> None:
+def test_all_callers_learn_that_a_write_failed(tmp_path: Path) -> None:
     with CountingStore(tmp_path / "lineage.db") as store:
         store.failing = True
         results = asyncio.run(write_all(Writer(store), 5))
@@ -432,7 +432,7 @@ def test_a_busy_service_says_when_to_come_again(store: LineageStore, monkeypatch
     assert answer.headers["Retry-After"] == "1"
 
 
-def test_one_that_goes_away_takes_nobody_with_it(tmp_path: Path) -> None:
+def test_one_that_goes_away_affects_no_other(tmp_path: Path) -> None:
     async def work(writer: Writer) -> list[Tracked | LineageError]:
         first = asyncio.ensure_future(writer.write([event("first")]))  # noqa: TID251 - cancelled below
         second = asyncio.ensure_future(writer.write([event("second")]))  # noqa: TID251 - awaited below

@@ -68,7 +68,7 @@ def rows(store: LineageStore, query: str) -> list[tuple[object, ...]]:
 
 
 def import_edge(store: LineageStore, parent: str, child: str) -> None:
-    """Put an edge into the database behind the back of the store, as an import might."""
+    """Put an edge into the database without the store, as an import might."""
     with sqlite3.connect(store.path) as db:
         ids = [
             db.execute("SELECT node_id FROM nodes WHERE pattern_id = ?", (name,)).fetchone()[0]
@@ -353,7 +353,7 @@ def test_the_depth_bound_cuts_and_says_so(store: LineageStore) -> None:
     assert (len(whole.ancestors), whole.truncated) == (4, False)
 
 
-def test_a_pattern_that_nobody_told_of_is_not_found(store: LineageStore) -> None:
+def test_a_pattern_that_no_event_mentioned_is_not_found(store: LineageStore) -> None:
     store.track(created("a"))
 
     with pytest.raises(PatternNotFoundError):
@@ -683,7 +683,7 @@ def test_a_member_that_is_missing_or_of_the_wrong_type_is_refused_by_name(body: 
     assert refused.value.field == field
 
 
-def test_a_number_that_not_every_reader_keeps_is_no_reason_to_lose_an_event(store: LineageStore) -> None:
+def test_a_number_that_not_every_reader_keeps_does_not_lose_an_event(store: LineageStore) -> None:
     body = created("a", metadata={"n": 2**60}, pattern_data={"m": 2**80})
 
     first, again = store.track(body), store.track(body)
@@ -736,7 +736,7 @@ def test_a_database_of_a_newer_version_is_refused_unchanged(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"no database, but long enough to look like one " * 50, b"x"])
-def test_a_file_that_is_no_database_is_refused_unchanged(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_unchanged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "lineage.db"
     path.write_bytes(content)
 

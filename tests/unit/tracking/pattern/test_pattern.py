@@ -50,7 +50,7 @@ def test_an_f_string_is_one_part_with_its_exact_source() -> None:
     assert normal.text.split("\x1f") == ["x", "=", 'f"a {b!r:>{w}} {{c}}"', "+", "rf'{d[\"k\"]}'", "\n"]
 
 
-def test_comment_marks_inside_strings_are_no_comments() -> None:
+def test_comment_marks_inside_strings_are_not_comments() -> None:
     one, other = ('let u = "http://a"; // x\n', 'let u = "http://b"; // x\n')
 
     assert pattern_id(one, "javascript") != pattern_id(other, "javascript")
@@ -158,5 +158,5 @@ def test_a_name_is_never_empty_and_never_long(code: str, path: str) -> None:
     ("path", "language"),
     [("a.py", "python"), ("A.TSX", "typescript"), ("Makefile", "make"), ("x", "unknown")],
 )
-def test_the_language_of_a_file_is_told_by_its_name(path: str, language: str) -> None:
+def test_the_language_of_a_file_is_reported_by_its_name(path: str, language: str) -> None:
     assert language_of(path) == language

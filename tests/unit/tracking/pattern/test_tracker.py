@@ -181,7 +181,7 @@ def test_a_merge_is_a_major_version_above_its_sources(
 
 
 @pytest.mark.parametrize("code", ["", "  \n"])
-def test_wrong_arguments_are_told_not_raised(tracker: PatternTracker, code: str) -> None:
+def test_wrong_arguments_are_reported_not_raised(tracker: PatternTracker, code: str) -> None:
     assert run(tracker.track_pattern_creation(code, {})) == {"success": False, "error": "there is no code"}
     assert run(tracker.track_pattern_merge([], "x", {}))["error"] == "there are no sources to merge"
     assert run(tracker.track_pattern_application("", {}))["success"] is False
@@ -289,7 +289,7 @@ def test_a_dropped_coroutine_loses_nothing(tracker: PatternTracker) -> None:
     assert cache_of(tracker).get_stats()["pending_events"] == 1
 
 
-def test_the_numbers_tell_how_tracking_goes(tracker: PatternTracker) -> None:
+def test_the_numbers_show_how_tracking_goes(tracker: PatternTracker) -> None:
     for path in ("/p/a.py", "/p/a.py", "/p/b.py"):
         run(tracker.track_pattern_creation(AREA, {"file_path": path}))
 
@@ -370,7 +370,7 @@ def test_a_sync_takes_also_events_that_failed_often(
 
 
 @pytest.mark.requirement("explicit-sync-leaves-nothing-behind")
-def test_a_sync_is_no_success_while_another_process_has_an_event(
+def test_a_sync_is_not_a_success_while_another_process_has_an_event(
     tracker: PatternTracker, service: CountingService
 ) -> None:
     cache_of(tracker).outbox.put([NewEvent("theirs", "pattern", service.url, b"{}")])
