@@ -1,4 +1,4 @@
-"""What the hub performs for the kernel, once the entries that decided it are durable.
+"""What the hub performs for the kernel: most of it once the entries that decided it are durable (``turn.py``).
 
 The desks hand actions to ``turn.py``, which decides when each of them is due. ``hub/hub.py`` performs them; ``memory/hub.py`` does
 so in a test. An action is data: it holds no reference to a connection, a process or a file.

@@ -5,35 +5,37 @@ A worker that *throws* fails the session: that is the program's meaning. (A work
 the failure unwinds their programs. The run can be resumed; every worker then replays to where it was, and the failed one to
 before its failing step.
 
-**Why a failure reaches all workers, in this order.** ``fail_session`` records one line: ``FailureRecorded``, and before it the
-end of the worker that failed. Everything else follows from that line, so a hub that dies at any moment after it leaves a
-journal from which the next hub knows that the session failed, and one that dies before it leaves a session that has not failed.
-``_spread`` then decides the rest of the turn. All its effects are actions of ``turn.py``, performed after the line is durable,
-in the order in which they are listed here:
+**Why a failure reaches all workers, in this order.** ``fail_session`` records one line: ``FailureRecorded``, and before it
+the end of the worker that failed, if it was a worker. (A run that a person or ``ctx.fail`` fails, or that loses a parent
+program, has no failed worker: none has to wait, and all are notified at once.) Everything else follows from that line, so a
+hub that dies at any moment after it leaves a journal from which the next hub knows that the session failed, and one that dies
+before it leaves a session that has not failed. ``_spread`` then decides the rest of the turn. All its effects are actions of
+``turn.py``, performed after the line is durable, in the order in which they are listed here:
 
 1. *Workers*, one after the other. One that has a process but no connection is starting: it is stopped, as it has nothing to
-   clean up. The failed one knows, and those that wait for it, directly or through others, have to wait (5). Every other one is
-   notified by ``SessionFailed``, and has ``child_stop`` seconds to clean up and exit; then a timer stops it. The frame is
+   clean up. The failed one knows, and those that wait for it, directly or through others, have to wait (5). Every other one
+   is notified by ``SessionFailed``, and has ``child_stop`` seconds to clean up and exit; then a timer stops it. The frame is
    urgent: it overtakes frames that wait in a full socket. From the same moment the hub takes only clean-up from workers
    (``StepTable`` refuses every other step), and the answers that they awaited are withdrawn: a step whose outcome the worker
-   has not got is answered by the failure. An outcome that is recorded after that is sent as history, not as an answer, and the
-   next process of the worker gets it on resume.
+   has not got is answered by the failure. An outcome that is recorded after that is sent as history, not as an answer, and
+   the next process of the worker gets it on resume.
 2. *Processes outside the run* are notified likewise.
 3. *Every desk* learns it by ``session_failed``: receivers, blocked senders and timers of messages are dropped, then commands
    and prompts are stopped. Stopping comes after notifying because it takes time, which blocked workers should not spend
    waiting.
 4. *The failed worker* is dismissed, after all others for the same reason.
-5. *A worker that delegated* to the failed one, directly or through others, learns it last: ``settle`` notifies it when none of
-   the workers that its open steps have started has a process any more. Were it notified with the others, it could clean up, or
-   release a resource, while a worker that it had started still uses it. ``settle`` runs at the end of ``_spread`` and after
-   every end of a process. Since every worker that was notified or dismissed exits or is stopped after ``child_stop`` seconds,
-   and workers form a tree, it reaches every worker, from the leaves to the root. This worker gets two frames, in this order:
-   the failure, then the refusal of its delegate. In the other order the refusal would let its program run on, and the failure
-   would then interrupt the first step of its clean-up.
+5. *A worker that delegated* to the failed one, directly or through others, learns it last: ``settle`` notifies it when none
+   of the workers that its open steps have started has a process any more. Were it notified with the others, it could clean
+   up, or release a resource, while a worker that it had started still uses it. That is only assured for these workers and for
+   those that they started themselves: a worker that did not wait for the failed one is notified together with the workers
+   that it started. ``settle`` runs at the end of ``_spread`` and after every end of a process. Since every worker that was
+   notified or dismissed exits or is stopped after ``child_stop`` seconds, and workers form a tree, it reaches every worker
+   that waits, up to the root. Each gets the failure first, then a refusal for each delegate that it awaits. In the other
+   order the refusal would let its program run on, and the failure would then interrupt the first step of its clean-up.
 6. When no worker has a process any more, ``settle`` records the end of the run and ends the hub.
 
-A worker that fails by itself while it cleans up changes nothing of this: its failure is recorded as suppressed, for people. If
-one of its own steps caused it, its end is recorded, too, and the worker is set back on resume like the first one.
+A worker that fails by itself while it cleans up changes nothing of this: its failure is recorded as suppressed, for people.
+If one of its own steps caused it, its end is recorded, too, and the worker is set back on resume like the first one.
 
 A refusal of a delegate is not its outcome. Nothing is recorded, so a resumed worker finds its delegate open and waits for it
 again.

@@ -1,16 +1,18 @@
 """One turn of the hub: what was decided, to be made durable, and what is to be done before, with and after that.
 
 The desks decide by calling a ``Turn``. ``record`` stages entries in the journal and applies them to the state at once;
-``send``, ``after_commit``, ``with_next_commit`` and ``before_commit`` collect actions. The driver (``hub/hub.py``) commits the
-journal and performs the actions. Nothing here waits, or talks to a process.
+``send``, ``after_commit``, ``with_next_commit`` and ``before_commit`` collect actions. The driver (``hub/hub.py``) commits
+the journal and performs the actions. Nothing here waits, or talks to a process.
 
 **Why a turn is correct.** The promise to keep is: nothing that a worker, a person or an agent has seen of the run is missing
-after a crash, and nothing in the journal is executed twice. A crash may happen between any two statements, and loses exactly
-the entries that are staged and not committed, with the whole memory of the hub.
+after a crash, and no step with an outcome in the journal is executed again. (The live view is ahead of it: it shows the state
+of the turn, and the output of a command as it comes.) A crash may happen between any two statements, and loses exactly the
+entries that are staged and not committed, with the whole memory of the hub.
 
 1. *The state is ahead of the disk, and that is safe.* An entry is applied when it is staged, so desks decide on a state that
-   may be lost. But such a state is only in memory: what leaves the hub is an action, and actions wait for a commit (3). If the
-   hub dies before that, the next one reads the journal, gets the state before the lost entries, and no process knows of them.
+   may be lost. But such a state is only in memory: what leaves the hub is an action, and actions wait for a commit (3), but
+   for the two of (5). If the hub dies before that, the next one reads the journal, gets the state before the lost entries,
+   and no process knows of them.
 2. *One line is one decision.* Entries that are recorded in one call are one line of the journal, which is there as a whole or
    not at all. So a message and the outcome of the step that sent it, or a worker's end and the outcome of the delegate that
    waited for it, cannot be torn apart by a crash. Lines become durable in the order in which they were recorded.
@@ -21,16 +23,18 @@ the entries that are staged and not committed, with the whole memory of the hub.
    people: it is implied by the state, and ``Desk.resumed`` or a restarted worker brings it about again.
 4. *With the next commit.* An entry recorded without ``sync``, and an action ``with_next_commit``, do not ask for a commit but
    share the next one. That is for facts on which nothing waits: a line that was printed, the value of a harmless step. Losing
-   them costs nothing, since the worker then executes that step again and no process has seen the old value, by (5).
-5. *Before the commit.* A worker uses the value of a harmless step (the time, a random number, the content of a file) before it
-   is durable: it made the value itself and only reports it (``Note``). From the report to the next commit the turn is
+   them costs nothing, since the worker then executes that step again and no other process has seen the old value: the hub
+   starts no command with it, by (5), and the worker begins no body and writes no file until it is durable
+   (``Requests.note_open`` in ``scheduler/requests.py``).
+5. *Before the commit.* A worker uses the value of a harmless step (the time, a random number, the content of a file) before
+   it is durable: it made the value itself and only reports it (``Note``). From the report to the next commit the turn is
    ``exposed``, that is, the program has seen a value that a crash would take back. ``before_commit`` lets an action start at
-   once, without waiting for the disk, only while the turn is not exposed; otherwise it is ``after_commit``. Two actions use it.
-   A *command* that may be executed again (neither ``once`` nor ``live``): if the hub dies, its process tree is killed before
-   the next hub starts anything, the journal has no trace of it or an open step, and the worker asks for it again under the same
-   key; that is the contract of such a command. While exposed it must wait, or it could be started with a value that the
-   repeated step does not have. The *refusal of a call of a tool* that is not recorded at all: it depends on no entry of this
-   turn, or on one whose loss makes the call be made again.
+   once, without waiting for the disk, only while the turn is not exposed; otherwise it is ``after_commit``. Two actions use
+   it. A *command* that may be executed again (neither ``once`` nor ``live``): if the hub dies, its process tree is killed
+   before the next hub starts anything, the journal has no trace of it or an open step, and the worker asks for it again under
+   the same key; that is the contract of such a command. While exposed it must wait, or it could be started with a value that
+   the repeated step does not have. The *refusal of a call of a tool*, which is not recorded at all: if an entry that led to
+   it is lost, the agent makes the call again.
 
 Read ``actions.py`` for the actions, ``core.py`` for what happens in a turn, ``journal/_contract.py`` for what a commit
 promises.
