@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench/results"
 LONGEST = 60
+LONGEST_CLASS = 400
+MOST_METHODS = 30
 REASON = re.compile(r"# Long because \S")
 
 TEXT = (".py", ".md", ".toml", ".txt", ".json", "")
@@ -85,6 +87,35 @@ def test_a_long_function_says_why_it_is_long() -> None:
     assert [
         (name, function) for name, long in found.items() for function, excused in long if not excused
     ] == []
+
+
+def long_classes(text: str) -> list[tuple[str, bool]]:
+    """Classes with too many lines or methods, each with whether the comment above it says why."""
+    lines = text.splitlines()
+    found: list[tuple[str, bool]] = []
+    for node in statements(ast.parse(text)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        methods = sum(isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) for part in node.body)
+        if (node.end_lineno or first) - node.lineno + 1 > LONGEST_CLASS or methods > MOST_METHODS:
+            found.append((node.name, bool(REASON.search(_comment_above(lines, first)))))
+    return found
+
+
+def test_a_long_class_says_why_it_is_long() -> None:
+    found = {name: long_classes(text) for name, text in texts(".py").items() if name.startswith("src/")}
+
+    assert [(name, one) for name, long in found.items() for one, excused in long if not excused] == []
+
+
+def test_a_reason_above_a_long_class_is_seen() -> None:
+    body = "    def f(self): ...\n" * (MOST_METHODS + 1)
+    lines = "    x = 1\n" * LONGEST_CLASS
+
+    assert long_classes(f"class A:\n{body}") == [("A", False)]
+    assert long_classes(f"class A:\n{lines}") == [("A", False)]
+    assert long_classes(f"# Long because it is one table.\n@decorated\nclass A:\n{body}") == [("A", True)]
 
 
 def test_a_reason_above_a_long_function_is_seen() -> None:
