@@ -159,3 +159,9 @@ def test_the_architecture_names_every_room() -> None:
     nested = [room for room in rooms if room.parent != PACKAGE]
     assert [str(room) for room in nested if f"{room.name}/`" not in text] == []
     assert [room.name for room in rooms if room.parent == PACKAGE and f"`{room.name}" not in text] == []
+
+
+def test_the_door_of_a_package_names_the_file_to_read_first() -> None:
+    doors = sorted(path for path in PACKAGE.glob("*/__init__.py"))
+
+    assert [str(door) for door in doors if not named_files(ast.get_docstring(parse(door)) or "")] == []

@@ -4,6 +4,9 @@
 protocol; the scripted one needs no model. Nothing here knows of journals or runs.
 
 Every name is imported when it is first used: who only needs the scripted agent does not load the rest.
+
+Read ``_contract.py`` (what every kind of agent promises), then ``conversation/_conversation.py`` (one call) and
+``conversation/_dialect.py`` (what a new kind implements).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Nothing here knows of runs or journals. Importing it is cheap: what is slow to load is loaded by the first
 call that needs it.
+
+Read ``_disk.py`` for the interface to the disk, ``_batch.py`` for what becomes durable together.
 """
 
 from bartack.core._accounts import Account, find_account

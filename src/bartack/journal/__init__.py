@@ -2,6 +2,9 @@
 
 ``open_journal`` owns the journal in a directory, ``open_reader`` reads or follows one that another process may own.
 ``Journal`` is their contract; ``bartack.testing.JournalContract`` checks it on any engine.
+
+Read ``_contract.py`` (what is promised), ``_format.py`` (what a line is, and how torn is distinguished from damaged), then
+``_file.py`` (the order of writes and syncs that everything rests on).
 """
 
 from bartack.journal._blobs import FileBlobs

@@ -3,6 +3,8 @@
 Pure: text goes in, values come out. Nothing here waits, writes or starts a process, and no text makes it raise.
 `tree` holds the nodes of the syntax tree, `types` the types of values. Every name is loaded by its first use: a worker
 that only executes what was compiled before does not load the parser.
+
+Read ``syntax/_tree.py`` (what a program is), ``parsing/_parser.py``, ``checking/_check.py``, ``compiling/_compile.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Runs that survive everything: workers, steps, replay, and the process that owns a run.
 
 What a program needs most is exported by ``bartack`` itself. Every name is loaded by its first use.
+
+Read ``kernel/core.py`` (decisions), ``hub/hub.py`` (the process that owns a run), ``scheduler/scheduler.py`` (a worker).
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@
 ``run_guarded`` runs a program that executes code of the user, such that nothing of it is left.
 
 The names below are loaded by their first use: guardians and parent programs import this package too, and stay small.
+
+Read ``supervisor/_core.py`` (restarts, without I/O), ``parent/_parent.py`` and ``parent/_guardian.py`` (process trees), and
+``forms/_interpreter.py`` (commands without a shell).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@
 - ``FaultyDisk``: a disk that can lose power after every operation and fail in every way a disk fails.
 - ``CountingService``: a service for pattern events that is up, down, hangs or refuses, as a test demands.
 - ``JournalContract``: what every journal engine must do; subclass it to check yours.
+
+Read ``_run.py`` (runs in memory), ``_disk.py`` (a disk that fails), ``_journal_contract.py`` (what every engine has to pass).
 """
 
 from bartack.agents import ScriptedAgent
