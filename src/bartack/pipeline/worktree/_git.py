@@ -26,6 +26,8 @@ MOST_SHOWN: Final = 2000
 DEFAULT_AUTHOR: Final = ("user.name=Bartack", "user.email=bartack@localhost")
 
 _LOCKED: Final = re.compile(rb"Unable to create '(.+?\.lock)': File exists", re.DOTALL)
+_HALF_MADE: Final = re.compile(rb"failed to read \S*worktrees/[^\n]*/(?:commondir|gitdir|HEAD)")
+"""Another command has made the directory of a worktree and not all of its files yet."""
 _BEGAN: Final = time.time()
 """A lock that is older than this process was not left by anything that it runs."""
 
@@ -144,16 +146,13 @@ class Git:
         return self._identity
 
     def _is_worth_another_try(self, done: Done, until: float) -> bool:
-        """Whether a lock was in the way, and is gone or may go."""
+        """Whether a command that runs at the same time was in the way: its lock is gone or may go, or its worktree may be complete."""
         found = _LOCKED.search(done.err)
-        if found is None:
-            return False
-        lock = found[1]
-        if any(part in lock for part in self._own) and _is_left_over(lock):
+        if found is not None and any(part in found[1] for part in self._own) and _is_left_over(found[1]):
             with suppress(FileNotFoundError):
-                os.unlink(lock)
+                os.unlink(found[1])
             return True
-        if time.monotonic() >= until:
+        if (found is None and not _HALF_MADE.search(done.err)) or time.monotonic() >= until:
             return False
         select.select([], [], [], 0.05)
         return True
