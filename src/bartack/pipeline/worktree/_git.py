@@ -146,7 +146,7 @@ class Git:
         return self._identity
 
     def _is_worth_another_try(self, done: Done, until: float) -> bool:
-        """Whether a command that runs at the same time was in the way: its lock is gone or may go, or its worktree may be complete."""
+        """Whether another command was in the way: its lock is gone or may go, or its worktree may be complete soon."""
         found = _LOCKED.search(done.err)
         if found is not None and any(part in found[1] for part in self._own) and _is_left_over(found[1]):
             with suppress(FileNotFoundError):
