@@ -25,13 +25,13 @@ before it leaves a session that has not failed. ``_spread`` then decides the res
    waiting.
 4. *The failed worker* is dismissed, after all others for the same reason.
 5. *A worker that delegated* to the failed one, directly or through others, learns it last: ``settle`` notifies it when none
-   of the workers that its open steps have started has a process any more. Were it notified with the others, it could clean
-   up, or release a resource, while a worker that it had started still uses it. That is only assured for these workers and for
-   those that they started themselves: a worker that did not wait for the failed one is notified together with the workers
-   that it started. ``settle`` runs at the end of ``_spread`` and after every end of a process. Since every worker that was
-   notified or dismissed exits or is stopped after ``child_stop`` seconds, and workers form a tree, it reaches every worker
-   that waits, up to the root. Each gets the failure first, then a refusal for each delegate that it awaits. In the other
-   order the refusal would let its program run on, and the failure would then interrupt the first step of its clean-up.
+   of the workers that its open steps have started, and none below them, has a process any more. Were it notified with the
+   others, it could clean up, or release a resource, while a worker of its tree still uses it. (A worker that did not wait for
+   the failed one is notified with the others, and together with the workers that it started.) ``settle`` runs at the end of
+   ``_spread`` and after every end of a process. Since every worker that was notified or dismissed exits or is stopped after
+   ``child_stop`` seconds, and workers form a tree, it reaches every worker that waits, up to the root. Each gets the failure
+   first, then a refusal for each delegate that it awaits. In the other order the refusal would let its program run on, and
+   the failure would then interrupt the first step of its clean-up.
 6. When no worker has a process any more, ``settle`` records the end of the run and ends the hub.
 
 A worker that fails by itself while it cleans up changes nothing of this: its failure is recorded as suppressed, for people.
@@ -57,6 +57,7 @@ from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.run_state import below
 from bartack.runtime.state.status import moving
 from bartack.runtime.state.worker_state import NO_VALUE, StepKey, Value, WorkerState
 
@@ -191,13 +192,20 @@ class SessionFailure(Desk):
             peer = self.turn.peer_of(path)
             if peer is None or peer.worker is None or path in self._notified:
                 continue
-            if any(
-                child.path in alive for step in peer.worker.open for child in self.state.children_of(step)
-            ):
+            if not self._is_alone(peer.worker):
                 continue
             self.notify(peer, _refuse_delegates(peer, peer.worker, failure))
         if not alive:
             self._end_run()
+
+    def _is_alone(self, worker: WorkerState) -> bool:
+        """Whether nothing of the workers that the open steps of a worker have started, and of all below them, has a process."""
+        alive = self._processes.alive
+        made = [child.path for step in worker.open for child in self.state.children_of(step)]
+        if any(path in alive for path in made):
+            return False
+        prefixes = below(made)
+        return not any(path.startswith(prefixes) for path in alive)
 
     def _end_run(self) -> None:
         status = "failed" if not self._reason else "aborted" if self._aborted else "cancelled"

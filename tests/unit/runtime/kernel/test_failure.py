@@ -76,6 +76,20 @@ def test_in_a_nested_delegate_each_level_learns_it_after_the_one_below() -> None
     assert refusal.e.facts["worker"] == deep.path
 
 
+def test_the_delegating_worker_learns_it_after_the_trees_of_its_other_workers_are_gone() -> None:
+    stage = Stage()
+    main, i, first, second = pair(stage)
+    delegate(second, 1, ["below"])
+    below = stage.workers[f"{second.path}/1.1:below"]
+
+    first.fail()
+    second.fail(error("SessionFailedError"))
+    assert (main.answer(i), main.pushed(f.SessionFailed)) == (None, 0)
+    below.fail(error("SessionFailedError"))
+
+    assert main.error(i) == "WorkerError"
+
+
 def test_a_result_behind_the_failure_is_suppressed_and_comes_again_after_resume() -> None:
     stage = Stage()
     _, _, first, second = pair(stage)
