@@ -164,4 +164,4 @@ def test_the_architecture_names_every_room() -> None:
 def test_the_door_of_a_package_names_the_file_to_read_first() -> None:
     doors = sorted(path for path in PACKAGE.glob("*/__init__.py"))
 
-    assert [str(door) for door in doors if not named_files(ast.get_docstring(parse(door)) or "")] == []
+    assert [str(door) for door in doors if not list(named_files(ast.get_docstring(parse(door)) or ""))] == []
