@@ -23,7 +23,7 @@ from bartack.cli.app._app import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/security.md"
-HEADING = "## What each command may execute"
+HEADING: Final = "## What each command can execute"
 TIMEOUT_S: Final = 60.0
 BLOCKS_S: Final = 4.0
 

@@ -233,7 +233,7 @@ def test_a_run_that_root_made_with_sudo_is_one_line_for_the_user(owner: User, sh
     assert os.strerror(errno.EACCES) in row["error"]
     assert answered.returncode == 0, answered.stderr
     assert (resumed.returncode, resumed.stdout) == (0, "done\n"), resumed.stderr
-    assert f"{roots.name} is left out: " in resumed.stderr
+    assert f"{roots.name} is skipped: " in resumed.stderr
 
 
 CROWD = """\

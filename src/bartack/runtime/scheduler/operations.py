@@ -212,6 +212,8 @@ class Counted(Op[T_co]):
 
     made: Made | None = None
     """The call that made it."""
+    made_for: Watcher | None = None
+    """The watcher of the worker that made it. What the collector finds later, in another worker, is not the mistake of that one."""
 
     p = ""
     """The path of its branch, since it was awaited; so are its number and its fingerprint."""
@@ -243,6 +245,7 @@ class Counted(Op[T_co]):
         self.site = site
         self.value = value
         """A payload, encoded by itself because it may be long."""
+        self.made_for = here.watcher
         # The frame itself is not kept: it would keep its variables alive, and this is one of them.
         frame: FrameType | None = _frame(2)
         while frame is not None and frame.f_code.co_filename.startswith(OWN_CODE):
@@ -275,7 +278,7 @@ class Counted(Op[T_co]):
     def __del__(self) -> None:
         if not self._awaited:
             watcher = here.watcher
-            if watcher is not None:
+            if watcher is not None and watcher is self.made_for:
                 watcher.drop(self, _frame(1))
 
     def __bool__(self) -> bool:

@@ -233,6 +233,27 @@ async def awaits_later(ctx: Context) -> list[str]:
     return [await second, await first, *await ctx.gather(kept["third"], save("d"))]
 
 
+left_over: list[object] = []
+
+
+@worker
+async def leaves_a_call_outside(ctx: Context) -> None:
+    left_over.append(ctx.random())
+
+
+@worker
+async def drops_what_another_left(ctx: Context) -> str:
+    left_over.clear()
+    return "done"
+
+
+def test_a_call_of_another_worker_that_is_dropped_here_is_not_a_mistake_of_this_one() -> None:
+    run_worker(leaves_a_call_outside())
+    assert len(left_over) == 1
+
+    assert run_worker(drops_what_another_left()).result == "done"
+
+
 @worker
 async def fails_while_it_makes_calls(ctx: Context) -> str:
     try:
