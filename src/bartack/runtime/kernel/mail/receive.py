@@ -218,8 +218,11 @@ class ReceiveStep(Desk, StepHandler):
             return
         opened = receiver.opened
         limit = (opened.timeout_s if opened is not None else left) or 0.0
-        error = ReceiveTimeoutError("receive", limit, "explicit")
-        receiver.timer = self.timers.after(left, lambda: self._receive.time_out(receiver, error))
+
+        def expire() -> None:
+            self._receive.time_out(receiver, ReceiveTimeoutError("receive", limit, "explicit"))
+
+        receiver.timer = self.timers.after(left, expire)
 
     def _run_default_limit(self, worker: WorkerState, waiter: Waiter, left: float) -> None:
         """Count the default limit down, only while no other step has a good reason to take long."""
