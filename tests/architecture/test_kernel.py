@@ -111,7 +111,7 @@ def functions_in(tree: ast.AST) -> set[str]:
 
 
 def callables_put_into_others(tree: ast.AST) -> list[str]:
-    """Attributes of other objects that are assigned a function, a method or a lambda; and placeholders for one."""
+    """Attributes of other objects that are assigned a function, a method or a lambda, or that wait for one with a lambda."""
     functions = functions_in(tree)
 
     def is_callable(value: ast.expr | None) -> bool:

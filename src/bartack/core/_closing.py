@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 
-class Closing:
+class Closing(ABC):
     """A context manager whose end is ``close``."""
 
+    @abstractmethod
     def close(self) -> object:
         """Release what is held."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

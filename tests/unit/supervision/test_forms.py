@@ -28,7 +28,10 @@ from bartack.supervision.forms import (
     plain_of,
 )
 
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only its kernel reports, or does, this")
+ON_LINUX = pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="NOT TESTED on this system: only Linux has /proc/self/status and signals for the death of a parent",
+)
 
 NASTY = "'\"`$(){}[]*?~!#&;|<>\\ \t\n-=%é🙂ab./"
 
