@@ -6,9 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from bartack.core import Closing
 from bartack.errors import DeadlineExceededError, RunNotActiveError
 from bartack.runtime.client.peer import HubPeer
 from bartack.runtime.client.requests import HubCall
@@ -21,7 +21,7 @@ from bartack.runtime.rundir.presence import check_continues, join_limit_s, open_
 T = TypeVar("T")
 
 
-class HubClient(HubPeer):
+class HubClient(HubPeer, Closing):
     """Sends requests to the hub of a run, one after the other.
 
     Raises:
@@ -110,14 +110,6 @@ class HubClient(HubPeer):
     def close(self) -> None:
         """Leave the run; held messages go back."""
         self._sock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _answer(self, number: int, timeout_s: float | None) -> bytes:
         until = None if timeout_s is None else time.monotonic() + timeout_s

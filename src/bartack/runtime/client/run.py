@@ -14,13 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
 from bartack.config.load import check_resumed, find_workspace, load_config
-from bartack.core import RealDisk, open_watch
+from bartack.core import Closing, RealDisk, open_watch
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
@@ -89,7 +88,7 @@ class RunState(msgspec.Struct, frozen=True):
 
 
 # Long because it is the one object through which programs use a run; each method is a few lines that call the module that owns it.
-class Run:
+class Run(Closing):
     """One run of a workspace. Closing it never stops the run."""
 
     def __init__(self, run: RunDir) -> None:
@@ -391,14 +390,6 @@ class Run:
 
     def close(self) -> None:
         """Close this object; the run continues."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _timeline(self) -> Timeline:
         with open_reader(self._run.path) as reader:

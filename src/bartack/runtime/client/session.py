@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
-from bartack.core import open_watch
+from bartack.core import Closing, open_watch
 from bartack.errors import (
     DeadlineExceededError,
     MailboxClosedError,
@@ -268,7 +267,7 @@ class JoinedRun(Generic[C]):
                     watch.wait(left)
 
 
-class Session(JoinedRun[HubClient]):
+class Session(JoinedRun[HubClient], Closing):
     """What a process outside sees of a run that it has joined."""
 
     def __init__(self, run: RunDir, client: HubClient) -> None:
@@ -358,14 +357,6 @@ class Session(JoinedRun[HubClient]):
     def close(self) -> None:
         """Leave the run; held messages go back."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLike[str]) -> RunDir:

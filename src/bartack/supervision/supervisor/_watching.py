@@ -14,7 +14,7 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from bartack.core import Clock, SystemClock
+from bartack.core import Clock, Closing, SystemClock
 from bartack.errors import DeadlineExceededError, MonitorUnavailableError
 from bartack.supervision.supervisor._child import ChildInfo
 from bartack.supervision.supervisor._monitors import (
@@ -145,7 +145,7 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> None:
         raise DeadlineExceededError("receive", timeout_s, "explicit") from None
 
 
-class MonitorRef:
+class MonitorRef(Closing):
     """A monitor in the hands of its watcher. As a context manager, with or without ``async``, it removes itself."""
 
     def __init__(self, manager: MonitorManager, ref: str, target: str, inbox: Inbox) -> None:
@@ -165,14 +165,6 @@ class MonitorRef:
     def close(self) -> None:
         """Watch no longer. A message that was not received is taken back."""
         self._manager.demonitor(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     async def __aenter__(self) -> Self:
         return self
