@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from bartack.config.problem import SettingProblem
 from bartack.config.timeouts import DEFAULTS
-from bartack.core import KeyPath
+from bartack.core.flaws import KeyPath
 
 _LIMIT: Final = "BARTACK_TIMEOUT_"
 
@@ -21,6 +21,12 @@ OURS: Final = frozenset(
         "BARTACK_HEARTBEAT_S",
         "BARTACK_HUB",
         "BARTACK_MAX_LINE",
+        "BARTACK_NOTICE_ID",
+        "BARTACK_NOTICE_KIND",
+        "BARTACK_NOTICE_LINK",
+        "BARTACK_NOTICE_RUN",
+        "BARTACK_NOTICE_TEXT",
+        "BARTACK_NOTICE_TITLE",
         "BARTACK_PROBE",
         "BARTACK_PROTOCOL",
         "BARTACK_ROLE",

@@ -17,24 +17,31 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from bartack.agents import (
+from bartack.agents import ScriptedAgent
+from bartack.agents.config import (
     AgentsConfig,
     ProtocolConfig,
-    ScriptedAgent,
     ScriptedConfig,
     agent_settings,
     examine_agents,
 )
+from bartack.agents.guard.settings import GuardConfig
 from bartack.config.environment import find_overrides, find_strays
+from bartack.config.notices import SECTION as NOTICES
+from bartack.config.notices import NoticesConfig, notice_flaws
+from bartack.config.own import NODE, add_own, own_section
 from bartack.config.problem import CONFIG_FILE, SettingProblem, SettingSources
 from bartack.config.sections import (
+    AllBudgetConfig,
     ArtifactsConfig,
     Bounds,
-    BudgetConfig,
     IntakeConfig,
+    McpConfig,
+    NodeConfig,
     ParallelConfig,
     PathText,
     PipelineConfig,
+    PluginConfig,
     Positive,
     ProjectConfig,
     QuestionsConfig,
@@ -45,22 +52,17 @@ from bartack.config.sections import (
     TaskConfig,
     TestsConfig,
     TranscriptConfig,
+    WebConfig,
     WorkersConfig,
 )
 from bartack.config.timeouts import DEFAULTS
-from bartack.core import (
-    Batch,
-    Flaw,
-    KeyPath,
-    check_settings,
-    dotted,
-    find_flaws,
-    make_private,
-    replace_file,
-    unknown_name,
-)
+from bartack.core.batch import Batch
+from bartack.core.files import replace_file
+from bartack.core.flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
+from bartack.core.trust import check_settings, make_private
 from bartack.errors import ConfigError, MailboxNameError, UntrustedError
-from bartack.messaging import LetterPolicy, check_name
+from bartack.messaging import LetterPolicy
+from bartack.messaging.mailboxes import check_name
 
 SETS_FILE: Final = "sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
@@ -81,7 +83,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     agents: AgentsConfig = msgspec.field(default_factory=AgentsConfig)
     protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
     workers: WorkersConfig = WorkersConfig()
-    budget: BudgetConfig = BudgetConfig()
+    budget: AllBudgetConfig = AllBudgetConfig()
     pipeline: PipelineConfig = PipelineConfig()
     tests: TestsConfig = TestsConfig()
     review: ReviewConfig = ReviewConfig()
@@ -89,7 +91,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     snapshot: SnapshotConfig = SnapshotConfig()
     intake: IntakeConfig = IntakeConfig()
     questions: QuestionsConfig = QuestionsConfig()
+    guard: GuardConfig = msgspec.field(default_factory=GuardConfig)
     parallel: ParallelConfig = ParallelConfig()
+    plugin: PluginConfig = PluginConfig()
     redaction: RedactionConfig = RedactionConfig()
     artifacts: ArtifactsConfig = ArtifactsConfig()
     transcript: TranscriptConfig = TranscriptConfig()
@@ -99,6 +103,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     """The bounds of mailboxes, by name."""
     dead_letters: LetterPolicy = LetterPolicy()
     telemetry: TelemetryConfig = msgspec.field(default_factory=TelemetryConfig)
+    mcp: McpConfig = McpConfig()
+    web: WebConfig = WebConfig()
+    notices: NoticesConfig = NoticesConfig()
+    node: NodeConfig = NodeConfig()
     durability: Literal["power", "process"] = "power"
     directory: PathText = ".bartack"
     """Where runs are kept."""
@@ -155,7 +163,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "project": ProjectConfig,
     "protocol": ProtocolConfig,
     "workers": WorkersConfig,
-    "budget": BudgetConfig,
+    "budget": AllBudgetConfig,
     "pipeline": PipelineConfig,
     "tests": TestsConfig,
     "review": ReviewConfig,
@@ -163,12 +171,18 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "snapshot": SnapshotConfig,
     "intake": IntakeConfig,
     "questions": QuestionsConfig,
+    "guard": GuardConfig,
     "parallel": ParallelConfig,
+    "plugin": PluginConfig,
     "redaction": RedactionConfig,
     "artifacts": ArtifactsConfig,
     "transcript": TranscriptConfig,
     "dead_letters": LetterPolicy,
     "telemetry": TelemetryConfig,
+    "mcp": McpConfig,
+    "web": WebConfig,
+    "notices": NoticesConfig,
+    "node": NodeConfig,
 }
 """The tables whose keys are fixed."""
 
@@ -277,6 +291,22 @@ def find_state_dir(workspace: Path, environ: Mapping[str, str] | None = None) ->
     return reading.config.state_dir(workspace)
 
 
+def load_web_config(workspace: Path, environ: Mapping[str, str] | None = None) -> WebConfig:
+    """The section ``web``, whatever else is wrong with the settings: who looks at runs needs no more.
+
+    Raises:
+        ConfigError: A setting of this section is unknown or has an unusable value.
+    """
+    try:
+        reading = read_settings(workspace, environ=environ)
+    except ConfigError:
+        return WebConfig()  # it is not TOML
+    for problem in reading.problems:
+        if problem.setting.partition(".")[0] == "web":
+            raise problem.error
+    return reading.config.web
+
+
 def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
     """Keep the settings that were given for a run; later ones stand after earlier ones, and count.
 
@@ -379,6 +409,8 @@ def _own_rules(name: str, given: object) -> Iterator[Flaw]:
     """What is wrong with a section that its type does not say."""
     if not isinstance(given, dict):
         return
+    if name == NOTICES:
+        yield from notice_flaws(cast("dict[str, object]", given))
     command = cast("dict[str, object]", given).get("command") if name == "tests" else ""
     if isinstance(command, str) and "\0" in command:
         yield Flaw((name, "command"), "it has a NUL character in it")
@@ -413,8 +445,13 @@ def read_settings(
         ConfigError: The file is not TOML, or one of ``sets`` is not an assignment.
     """
     environ = os.environ if environ is None else environ
-    source, table = _load(_settings_file(workspace, environ), shown)
+    file = _settings_file(workspace, environ)
+    source, table = _load(file, shown)
     given: dict[str, str] = {}
+    own = own_settings_file()
+    foreign = (
+        [] if file.resolve() == own.resolve() else add_own(table, _load(own, str(own))[1], str(own), given)
+    )
     known = list(_all_settings(table))
     for path, text, variable in find_overrides(environ, known):
         _put(table, [str(part) for part in path], text)
@@ -427,12 +464,40 @@ def read_settings(
         given.pop(setting.strip(), None)  # the last one counts, and stands last
         given[setting.strip()] = f"--set {assignment}"
     reading = Reading(table, SettingSources(source, given, shown))
+    # These are blamed on the file also where another source overrides them.
+    reading.problems += map(SettingSources(source, {}, shown).flaw, foreign)
     if everywhere:
-        from bartack.resilience import setting_flaws  # noqa: PLC0415 - only who checks settings needs it
+        from bartack.resilience.settings import setting_flaws  # noqa: PLC0415 - only who checks settings needs it
 
         reading.problems += map(reading.blame.flaw, setting_flaws(table))
     reading.problems += find_strays(environ, known)
     return reading
+
+
+def own_settings_file() -> Path:
+    """The user's own settings, of which runs read what ``own.py`` names."""
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - loaded by its first use
+
+    return user_home() / CONFIG_FILE
+
+
+def load_own_node(environ: Mapping[str, str] | None = None) -> NodeConfig:
+    """The settings of the user's node, which belongs to no project.
+
+    Raises:
+        ConfigError: One is unknown or has an unusable value, or the user's own settings are not TOML.
+        UntrustedError: Another user made them or can change them.
+    """
+    file = own_settings_file()
+    table: dict[str, object] = {NODE: own_section(_load(file, str(file))[1], NODE, str(file))}
+    given = {f"{NODE}.{key}": f"{file}: {NODE}.{key}" for key in NodeConfig.__struct_encode_fields__}
+    known = [(NODE, key) for key in NodeConfig.__struct_encode_fields__]
+    for path, text, variable in find_overrides(os.environ if environ is None else environ, known):
+        _put(table, [str(part) for part in path], text)
+        given[dotted(path)] = f"{variable}: {dotted(path)}"
+    reading = Reading(table, SettingSources("", given, str(file)))
+    reading.check()
+    return reading.config.node
 
 
 def _all_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:

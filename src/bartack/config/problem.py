@@ -8,7 +8,7 @@ from functools import cached_property
 import msgspec
 
 from bartack.config.toml_places import Places
-from bartack.core import Flaw, dotted
+from bartack.core.flaws import Flaw, dotted
 from bartack.errors import AgentConfigError, BartackError, ConfigError
 
 CONFIG_FILE = "bartack.toml"

@@ -7,8 +7,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from bartack.core import SecretRule
-from bartack.messaging import CAPACITY, MAX_BYTES, Overflow
+from bartack.core.redact import SecretRule
+from bartack.messaging import Overflow
+from bartack.messaging.mailboxes import CAPACITY, MAX_BYTES
 
 Count = Annotated[int, Meta(ge=0)]
 Many = Annotated[int, Meta(ge=1)]
@@ -33,7 +34,16 @@ PathText = Annotated[
         description="a path, neither blank nor with a NUL character in it",
     ),
 ]
+EntryName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z",
+        max_length=64,
+        description="up to 64 small letters and digits, with single '-' between them",
+    ),
+]
 Word = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z", description="a text without a NUL character")]
+Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f]*\Z", description="one line of text")]
 VariableName = Annotated[
     str, Meta(pattern=r"\A[^\x00=]+\Z", description="the name of a variable, without '=' in it")
 ]
@@ -51,7 +61,7 @@ class ProjectConfig(Section, frozen=True):
         workspace: Where programs, commands and agents work, relative to the file.
     """
 
-    name: Annotated[str, Meta(pattern=r"\A[^\x00-\x1f]*\Z", description="one line of text")] = ""
+    name: Line = ""
     workspace: PathText = "."
 
 
@@ -126,6 +136,43 @@ class BudgetConfig(Section, frozen=True):
     turns: Count | None = None
     wall_s: Seconds | None = None
     strict: bool = False
+
+
+class NodeConfig(Section, frozen=True):
+    """The section ``node``: how the node of the user runs what is queued.
+
+    Attributes:
+        max_runs: The most runs at a time; 0: as many as processors and memory allow.
+        rest_after_s: A run that has nothing to do for longer than this has no process meanwhile.
+        on_failure: What becomes of a queued run whose program fails: it is over, or it is resumed.
+        retries: How often it is resumed.
+    """
+
+    max_runs: Count = 0
+    rest_after_s: Seconds = 120.0
+    on_failure: Literal["stop", "retry"] = "stop"
+    retries: Annotated[int, Meta(ge=1, le=100)] = 3
+
+
+class AllBudgetConfig(BudgetConfig, frozen=True):
+    """The whole section ``budget``. A run of the pipeline records only what is of the run itself: its history compares that.
+
+    Attributes:
+        daily_usd: What all runs of this user together may cost on one day.
+        day_begins: When a day begins, by the local clock.
+    """
+
+    daily_usd: Money | None = None
+    day_begins: Annotated[
+        str,
+        Meta(pattern=r"\A(?:[01][0-9]|2[0-3]):[0-5][0-9]\Z", description='a time of the day such as "12:00"'),
+    ] = "00:00"
+
+    @property
+    def of_run(self) -> BudgetConfig:
+        """What one run may use."""
+        fields = msgspec.structs.fields(BudgetConfig)
+        return BudgetConfig(**{field.name: getattr(self, field.name) for field in fields})
 
 
 class PipelineConfig(Section, frozen=True):
@@ -270,6 +317,34 @@ class QuestionsConfig(Section, frozen=True):
     from_runs: list[Word] = []
 
 
+class McpConfig(Section, frozen=True):
+    """The section ``mcp``: what MCP clients may start.
+
+    Attributes:
+        entries: Programs by the name that clients use: ``FILE`` or ``FILE:WORKER``.
+    """
+
+    entries: dict[EntryName, PathText] = {}
+
+
+class WebConfig(Section, frozen=True):
+    """The section ``web``: what ``bartack web`` shows, and where.
+
+    Attributes:
+        port: The port of the server on this machine; 0 takes a free one.
+        open: Whether a browser is opened where one can be shown.
+        read_only: Whether runs are shown only.
+        cache_mb: The most memory that the histories of all watched runs may take.
+        workspaces: Other workspaces that are shown besides; relative paths begin at this one.
+    """
+
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8055
+    open: bool = True
+    read_only: bool = False
+    cache_mb: Many = 256
+    workspaces: list[PathText] = []
+
+
 class ParallelConfig(Section, frozen=True):
     """The section ``parallel``: tasks side by side, each in a git worktree of its own.
 
@@ -284,6 +359,46 @@ class ParallelConfig(Section, frozen=True):
     merge: Literal["branch", "fast-forward"] = "branch"
     keep: bool = True
     setup: list[Word] = []
+
+
+class PluginHooksConfig(Section, frozen=True):
+    """The section ``plugin.hooks``: which hooks the plugin for Claude Code has.
+
+    Attributes:
+        guard: Whether each use of a tool is judged by the guard first.
+        record: Whether what Claude Code does is recorded.
+    """
+
+    guard: bool = False
+    record: bool = False
+
+
+class PluginConfig(Section, frozen=True):
+    """The section ``plugin``: what ``bartack plugin build`` writes into ``plugin.json``.
+
+    Attributes:
+        name: The name; else that of the trait.
+        version: The version.
+        description: What it is for; else the comment above the trait.
+        author: Its author; else the name of the project.
+        homepage: Its page.
+        repository: Where its source is.
+        license: The SPDX id of its licence.
+        keywords: Words by which people find it.
+        hooks: Which hooks it has.
+    """
+
+    name: Line = ""
+    version: Annotated[
+        str, Meta(pattern=r"\A\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?\Z", description="a version such as 1.2.0")
+    ] = "0.1.0"
+    description: Line = ""
+    author: Line = ""
+    homepage: Line = ""
+    repository: Line = ""
+    license: Line = ""
+    keywords: list[Line] = []
+    hooks: PluginHooksConfig = PluginHooksConfig()
 
 
 class TaskConfig(Section, frozen=True):

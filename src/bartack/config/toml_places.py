@@ -12,7 +12,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from bartack.core import KeyPath, dotted
+from bartack.core.flaws import KeyPath, dotted
 
 
 class TextPlace(NamedTuple):

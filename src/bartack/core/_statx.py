@@ -1,4 +1,4 @@
-"""``statx`` of Linux, which Python does not have. Imported only when it is used; ``_facts.py`` says what for."""
+"""``statx`` of Linux, which Python does not have. Imported only when it is used; ``facts.py`` says what for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from stat import S_ISREG
 from typing import Final
 
-from bartack.core._facts import FileFacts, StatMethod, ask_with_times
+from bartack.core.facts import FileFacts, StatMethod, ask_with_times
 
 _AT_EMPTY_PATH: Final = 0x1000
 _LINKS: Final = 0x4

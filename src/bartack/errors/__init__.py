@@ -6,6 +6,7 @@
 
     BartackError                         BT100
     ├── ConfigError                      BT101
+    │   └── GuardPolicyError             BT108
     ├── UnsafePathError                  BT102   (also ValueError)
     ├── CanonicalJsonError               BT103   (also ValueError)
     ├── FileAccessError                  BT104
@@ -73,7 +74,19 @@
     │   ├── ForgottenAwaitError          BT346
     │   ├── RestartRefusedError          BT349
     │   ├── MachineError                 BT350
-    │   └── WorkerStartError             BT351
+    │   ├── WorkerStartError             BT351
+    │   ├── VersionError                 BT353
+    │   └── RecordingError               BT354
+    ├── NodeError                        BT360
+    │   ├── NodeRunningError             BT361
+    │   ├── QueueFullError               BT362
+    │   ├── RunNotQueuedError            BT363
+    │   ├── ScheduleError                BT364
+    │   ├── ScheduleNotFoundError        BT365
+    │   ├── NodeStartError               BT366
+    │   ├── NodeVersionError             BT367
+    │   ├── WorkspaceGoneError           BT368
+    │   └── ServiceError                 BT379
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -148,7 +161,8 @@
     │   ├── ArtifactMismatchError        BT819
     │   │   └── PathEscapeError          BT820
     │   ├── AgentBudgetError             BT821
-    │   └── LineTooLongError             BT822   (also ValueError)
+    │   ├── LineTooLongError             BT822   (also ValueError)
+    │   └── AgentPlaceError              BT823
     ├── PipelineError                    BT900
     │   ├── SnapshotError                BT901
     │   │   ├── SnapshotReadError        BT902
@@ -169,13 +183,27 @@
     │   ├── NoCandidatesError            BT916
     │   ├── ProposalError                BT917
     │   ├── TasksFailedError             BT918
-    │   └── GitError                     BT920
-    │       ├── WorktreeError            BT921
-    │       └── WorktreeDirtyError       BT922
+    │   ├── GitError                     BT920
+    │   │   ├── WorktreeError            BT921
+    │   │   └── WorktreeDirtyError       BT922
+    │   └── NotPipelineError             BT923
     ├── UnknownCodeError                 BT1001
-    └── UsageError                       BT1002
+    ├── UsageError                       BT1002
+    ├── PluginError                      BT1010
+    │   ├── PluginTraitError             BT1011
+    │   ├── PluginOutputError            BT1012
+    │   ├── PluginDescriptionError       BT1013
+    │   ├── PluginInvalidError           BT1014
+    │   └── PluginInstallError           BT1015
+    ├── EntryNotFoundError               BT1016
+    ├── WebPortError                     BT1020
+    ├── WebEnterError                    BT1021
+    ├── WebRefusedError                  BT1022
+    ├── RunBeingReadError                BT1023
+    ├── WebQueryError                    BT1024
+    └── NotShownError                    BT1025
 
-Numbers go by hundreds: 1 core and configuration, 2 journal, 3 runs and replay, 4 messaging, 5 supervision, 6 language at
+Numbers go by hundreds: 1 core and configuration, 2 journal, 3 runs, replay and nodes, 4 messaging, 5 supervision, 6 language at
 run time, 7 resilience and tracking, 8 agents, 9 pipeline, 10 plugin, CLI and web. A number is never given twice.
 
 An error takes facts, builds its own message and keeps the facts as attributes. Every class survives pickling with all of its

@@ -1,4 +1,4 @@
-"""The errors of agents: BT800 to BT822. How errors are declared: ``_root.py``."""
+"""The errors of agents: BT800 to BT823. How errors are declared: ``_root.py``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class AgentError(BartackError, code="BT800"):
     """What the failed call cost, as far as it is known; this and the next two."""
     turns: int = 0
     tokens: int = 0
+    usd_estimated: bool = False
+    """The cost was computed from a table of prices, or in part."""
     remedy = "Read the reason. The call is recorded as failed; 'bartack resume RUN' repeats it."
 
     def describe(self) -> str:
@@ -141,7 +143,8 @@ class AgentProtocolError(AgentError, code="BT813"):
     """An agent wrote a line that does not follow the protocol."""
 
     remedy = (
-        "Read stream.ndjson in the agent's directory of the run; the refused line is the one with a case."
+        "Check that the agent's command starts a program of its kind: 'bartack agents doctor NAME' checks it. "
+        "What the program wrote is in stream.ndjson in the agent's directory of the run."
     )
 
 
@@ -205,3 +208,9 @@ class LineTooLongError(AgentError, ValueError, code="BT822"):
         self.size = size
         self.limit = limit
         super().__init__(agent, f"a message would take {size} bytes, more than {limit}", "line_too_long")
+
+
+class AgentPlaceError(AgentError, code="BT823"):
+    """A directory that a call of an agent needs does not exist or cannot be written: its working directory, or its home."""
+
+    remedy = "Restore the directory or its permissions, then resume the run."

@@ -17,6 +17,12 @@ class ConfigError(BartackError, code="BT101"):
     remedy = "Correct the setting that the message names."
 
 
+class GuardPolicyError(ConfigError, code="BT108"):
+    """The policy of the guard cannot be used. Until it can, the guard blocks every tool call."""
+
+    remedy = "Correct the section guard of bartack.toml at the place that the message names."
+
+
 @message("unsafe path {path!r}: {reason}")
 class UnsafePathError(BartackError, ValueError, code="BT102"):
     """A path leads, or could lead, out of the directory it has to stay in."""

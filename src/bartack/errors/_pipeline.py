@@ -1,4 +1,4 @@
-"""The errors of the pipeline: BT900 to BT922. How errors are declared: ``_root.py``."""
+"""The errors of the pipeline: BT900 to BT923. How errors are declared: ``_root.py``."""
 
 from __future__ import annotations
 
@@ -50,11 +50,16 @@ class TaskNotFoundError(PipelineError, code="BT905"):
     task: str
     near: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
-    remedy = "Name a task of bartack.toml, or describe the work with --goal."
+    run: str = ""
+    """The run that was searched; empty: the settings were."""
+    remedy = "Name a task of bartack.toml or of the run, or describe the work with --goal."
 
     def describe(self) -> str:
-        listed = f"there are: {', '.join(self.known)}" if self.known else "none is configured"
+        nothing = "it has none yet" if self.run else "none is configured"
+        listed = f"there are: {', '.join(self.known)}" if self.known else nothing
         hint = f"did you mean {' or '.join(self.near)}?" if self.near else listed
+        if self.run:
+            return f"{self.run} has no task {self.task!r}; {hint}"
         return f"there is no task {self.task!r}; {hint} (a task that is not configured needs --goal)"
 
 
@@ -64,7 +69,7 @@ class WorkspaceBusyError(PipelineError, code="BT906", retryable=True):
 
     workspace: str
     owner: str
-    remedy = "Wait for the other run (--wait does), or inspect it with 'bartack status'."
+    remedy = "Wait for the other run with --wait, queue this one after it with --detach, or inspect it with 'bartack status'."
 
     def describe(self) -> str:
         return f"{self.workspace}: {self.owner or 'another process'} is working there"
@@ -218,3 +223,11 @@ class WorktreeDirtyError(GitError, code="BT922"):
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
         super().__init__(place, problem)
+
+
+@message("{run} is a run of a program: only runs of the pipeline record changes of files")
+class NotPipelineError(PipelineError, code="BT923"):
+    """The command is for runs of the pipeline, and this is a run of a program."""
+
+    run: str
+    remedy = "Name a run of the pipeline ('bartack status' lists the runs), or use 'bartack show RUN' for the steps of a program."

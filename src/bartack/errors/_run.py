@@ -1,4 +1,4 @@
-"""The errors of runs, workers, steps and replay: BT300 to BT352. How errors are declared: ``_root.py``."""
+"""The errors of runs, workers, steps and replay: BT300 to BT369. How errors are declared: ``_root.py``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class RunNotFoundError(RunError, code="BT301"):
     asked: str
     near: tuple[str, ...] = ()
     wanted: str = ""
-    remedy = "'bartack status' lists the runs of this workspace; a unique prefix of an id is enough."
+    remedy = (
+        "'bartack status' lists the runs of this workspace, 'bartack status --all' those of all workspaces; "
+        "a unique prefix of an id is enough."
+    )
 
     def describe(self) -> str:
         if self._is_ambiguous():
@@ -127,6 +130,35 @@ class ReplayMismatchError(RunError, code="BT307"):
         instead = "the same with other arguments" if self.recorded == self.asked else self.asked
         mismatch = f"the journal has {self.recorded}, the program requests {instead}{place}"
         return f"{self.worker}, step {self.step}: {mismatch}" + (f"\n{self.source}" if self.source else "")
+
+
+@message()
+class VersionError(RunError, code="BT353"):
+    """The history of a worker has a version of a name (`ctx.version`) that the program does not have. Nothing was executed."""
+
+    worker: str
+    name: str
+    number: int
+    latest: int
+    oldest: int = 0
+    where: str = ""
+    source: str = ""
+    """The line of the program that asks for the version."""
+    remedy = (
+        "Put the code of the version that the message names back into the program, and keep it until all runs with it have "
+        "ended; then run 'bartack resume RUN --update'. 'bartack replay RUN' checks a program without a change to the run."
+    )
+
+    @property
+    def known(self) -> str:
+        """The versions that the program has."""
+        return f"version {self.latest}" if self.oldest == self.latest else f"{self.oldest} to {self.latest}"
+
+    def describe(self) -> str:
+        place = f" at {self.where}" if self.where else ""
+        has = f"{self.worker} has version {self.number} of {self.name!r}"
+        problem = f"the program has {self.known}{place}: keep the code of version {self.number}"
+        return f"{has}, {problem}" + (f"\n{self.source}" if self.source else "")
 
 
 _INSTEAD_OF_ASYNCIO = {
@@ -567,3 +599,97 @@ class WorkerLimitError(LimitExceededError, code="BT352"):
         "Give delegate a limit, so that fewer workers run at a time, and check that no worker starts itself without end. The "
         "limits are the settings workers.max and workers.max_depth, and the number of files that a process can open (ulimit -n)."
     )
+
+
+@message("{path} cannot be replayed: {problem}")
+class RecordingError(RunError, code="BT354"):
+    """A recorded run cannot be replayed against a program: it is not one, is incomplete, or its program is not found."""
+
+    path: str
+    problem: str
+    remedy = (
+        "Name a run, the directory of one, a bundle that was made with 'bartack bundle RUN --prompts', or a directory with some "
+        "of them. If the program is elsewhere, name it with --program FILE."
+    )
+
+
+class NodeError(BartackError, code="BT360"):
+    """Something is wrong with the node of this user, its queue or its schedules."""
+
+    remedy = "'bartack node status' shows the node, 'bartack queue' its runs."
+
+
+@message("a node of this user is running already (process {pid})")
+class NodeRunningError(NodeError, code="BT361"):
+    """Another node has the runs of this user."""
+
+    pid: int
+    remedy = "Use the node that is running, or stop it first with 'bartack node stop'. Its runs continue with the next node."
+
+
+@message("the queue holds {most} runs and takes no more")
+class QueueFullError(NodeError, code="BT362", retryable=True):
+    """The queue of this user is full."""
+
+    most: int
+    remedy = "Wait until runs have ended; 'bartack queue' lists them."
+
+
+@message("{run}: {problem}")
+class RunNotQueuedError(NodeError, code="BT363"):
+    """The queue does not hold this run, or not in a state that the request needs."""
+
+    run: str
+    problem: str
+    remedy = "'bartack queue' lists the runs in the queue."
+
+
+@message("schedule {name!r}: {problem}")
+class ScheduleError(NodeError, code="BT364"):
+    """A schedule cannot be used."""
+
+    name: str
+    problem: str
+    remedy = "Correct the schedule; five fields say when: minute, hour, day of month, month, day of week ('0 3 * * 1-5')."
+
+
+@message("no schedule {name!r}")
+class ScheduleNotFoundError(NodeError, code="BT365"):
+    """No schedule has this name."""
+
+    name: str
+    remedy = "'bartack schedule list' names them."
+
+
+@message("the node did not start: {problem}")
+class NodeStartError(NodeError, code="BT366"):
+    """The node could not be started. The run stays in the queue."""
+
+    problem: str
+    remedy = "Start it in a terminal with 'bartack node run', where it says what is wrong. Queued runs wait for it."
+
+
+@message("the node is version {found}, this is {version}")
+class NodeVersionError(NodeError, code="BT367"):
+    """The node that is running belongs to another version of Bartack."""
+
+    found: str
+    version: str
+    remedy = "Stop it with 'bartack node stop'; the next command starts one of this version, and its runs continue."
+
+
+@message("{run} cannot be run: its workspace {workspace} is gone")
+class WorkspaceGoneError(NodeError, code="BT368"):
+    """The workspace of a queued run does not exist any more."""
+
+    run: str
+    workspace: str
+    remedy = "Bring the workspace back, then run 'bartack queue add RUN'."
+
+
+@message("the service: {problem}")
+class ServiceError(NodeError, code="BT379"):
+    """The node cannot be installed as a service, or removed from the services."""
+
+    problem: str
+    remedy = "Follow the message. Without a service the node is started by the first detached run, or with 'bartack node start'."

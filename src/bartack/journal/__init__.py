@@ -3,66 +3,73 @@
 ``open_journal`` owns the journal in a directory, ``open_reader`` reads or follows one that another process may own.
 ``Journal`` is their contract; ``bartack.testing.JournalContract`` checks it on any engine.
 
-Read ``_contract.py`` (what is promised), ``_format.py`` (what a line is, and how torn is distinguished from damaged), then
-``_file.py`` (the order of writes and syncs that everything rests on).
+Read ``contract.py`` (what is promised), ``_format.py`` (what a line is, and how torn is distinguished from damaged), then
+``_file.py`` (the order of writes and syncs that everything rests on). In the tree, the file engine is imported from ``file.py``,
+which only the depot may do; its names are here for users of the package.
 """
 
-from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import (
-    FORMAT,
-    INLINE_LIMIT,
-    BlobRef,
-    Draft,
-    Durability,
-    Entry,
-    Journal,
-    JournalReader,
-    Loss,
-    Recovery,
-)
-from bartack.journal._file import FileJournal, open_journal
-from bartack.journal._group import AsyncAppender, GroupCommit
-from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
-from bartack.journal._reader import FileReader, check_beginning, open_reader
-from bartack.journal._shared import DROP, RUN_GROUPS, SHARED_DIR, SHARED_FILE, open_blobs, share
-from bartack.journal._veil import Secrets, Veil, find_secrets, is_veiled
-from bartack.journal._verify import JournalDamage, JournalReport, check_kept, collect_blobs, verify_journal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
+
+if TYPE_CHECKING:
+    from bartack.journal.contract import (
+        FORMAT,
+        BlobRef,
+        Blobs,
+        Bookmark,
+        Draft,
+        Durability,
+        Entry,
+        Journal,
+        JournalReader,
+        Loss,
+        Recovery,
+        wait_for_commit,
+    )
+    from bartack.journal.file import (
+        FileJournal,
+        FileReader,
+        JournalDamage,
+        JournalReport,
+        open_blobs,
+        open_journal,
+        open_reader,
+        verify_journal,
+    )
+    from bartack.journal.memory import MemoryJournal
 
 __all__ = [
-    "DROP",
     "FORMAT",
-    "INLINE_LIMIT",
-    "RUN_GROUPS",
-    "SHARED_DIR",
-    "SHARED_FILE",
-    "AsyncAppender",
     "BlobRef",
+    "Blobs",
+    "Bookmark",
     "Draft",
     "Durability",
     "Entry",
-    "FileBlobs",
     "FileJournal",
     "FileReader",
-    "GroupCommit",
     "Journal",
     "JournalDamage",
     "JournalReader",
     "JournalReport",
     "Loss",
     "MemoryJournal",
-    "MemoryReader",
-    "MemoryStore",
     "Recovery",
-    "Secrets",
-    "Veil",
-    "check_beginning",
-    "check_kept",
-    "collect_blobs",
-    "find_secrets",
-    "is_veiled",
     "open_blobs",
     "open_journal",
     "open_reader",
-    "share",
     "verify_journal",
+    "wait_for_commit",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "contract": "BlobRef Blobs Bookmark Draft Durability Entry FORMAT Journal JournalReader Loss Recovery wait_for_commit",
+        "file": "FileJournal FileReader JournalDamage JournalReport open_blobs open_journal open_reader verify_journal",
+        "memory": "MemoryJournal",
+    },
+)

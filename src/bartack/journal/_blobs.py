@@ -11,13 +11,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from bartack.core import Disk, replace_file
+from bartack.core.disk import Disk
+from bartack.core.files import replace_file
 from bartack.errors import BlobCorruptError, BlobMissingError
 from bartack.journal._access import access
-from bartack.journal._contract import BlobRef
 from bartack.journal._format import CHUNK
-from bartack.journal._veil import Veil
-from bartack.telemetry import NO_TELEMETRY, JournalBlobWritten, Telemetry
+from bartack.journal.contract import BlobRef
+from bartack.journal.veil import Veil
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import JournalBlobWritten
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

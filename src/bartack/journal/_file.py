@@ -29,7 +29,9 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 
 from bartack._version import __version__
-from bartack.core import Clock, Closing, Disk, RealDisk, SystemClock, write_all
+from bartack.core.clock import Clock, SystemClock
+from bartack.core.closing import Closing
+from bartack.core.disk import Disk, RealDisk, write_all
 from bartack.errors import (
     JournalCorruptError,
     JournalFullError,
@@ -40,14 +42,14 @@ from bartack.errors import (
 )
 from bartack.journal._access import FULL, access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery, load_value
 from bartack.journal._format import (
     INTERRUPTED,
     OPENED,
     Damage,
     Opened,
 )
-from bartack.journal._line_file import NAME, LineFile, create_file, sync_names
+from bartack.journal._immediate import ImmediateCommits
+from bartack.journal._line_file import JOURNAL_FILE, LineFile, create_file, sync_names
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._shared import open_blobs
 from bartack.journal._stage import Group, Stage
@@ -56,14 +58,14 @@ from bartack.journal._survey import (
     find_loss,
     survey,
 )
-from bartack.journal._veil import Veil
-from bartack.telemetry import (
-    NO_TELEMETRY,
+from bartack.journal.contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery, load_value
+from bartack.journal.veil import Veil
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import (
     JournalCommitted,
     JournalOpened,
     JournalPoisoned,
     JournalRecovered,
-    Telemetry,
 )
 
 RESERVE: Final = "reserve"
@@ -185,7 +187,7 @@ def _opened(fence: int) -> Opened:
     return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
 
 
-class FileJournal(Closing):
+class FileJournal(ImmediateCommits, Closing):
     """A journal file and its ownership; made by ``open_journal``. See ``Journal`` for what it promises.
 
     Attributes:
@@ -209,7 +211,7 @@ class FileJournal(Closing):
         sync: bool,
     ) -> None:
         self.directory = directory
-        self.path = os.path.join(directory, NAME)
+        self.path = os.path.join(directory, JOURNAL_FILE)
         self.fence = 0
         self.synced_seq = 0
         self.lost = False
@@ -238,11 +240,11 @@ class FileJournal(Closing):
         """Place of the last staged entry."""
         return self._stage.last_seq
 
-    def stage(self, *drafts: Draft) -> int:
+    def stage(self, *drafts: Draft, join: bool = False) -> int:
         """Give drafts their places as one atomic group; return the place of the first. See ``Journal.stage``."""
         self._check_usable()
         try:
-            return self._stage.add(drafts)
+            return self._stage.add(drafts, join=join)
         except OSError as error:
             self._fail_outside(error)
 

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import msgspec
 
-from bartack.journal._contract import BlobRef, Entry
+from bartack.journal.contract import BlobRef, Entry
 
 OPENED: Final = "journal.opened"
 INTERRUPTED: Final = "journal.interrupted"
@@ -325,6 +325,12 @@ def format_of(first_line: bytes) -> int | None:
 def fence_of(opening: bytes) -> int:
     """The fence in an intact line that an owner began with."""
     return _decode_opened(_decode_envelope(opening).data).fence
+
+
+def begins_with(text: bytes) -> int | None:
+    """The place of the first entry of a line, by its beginning; ``None`` if a line does not begin like this."""
+    head = _match_head(text)
+    return None if head is None else int(head[1])
 
 
 def place_of(text: bytes) -> int:

@@ -13,16 +13,16 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from bartack.core import Disk, write_all
+from bartack.core.disk import Disk, write_all
 from bartack.errors import JournalClosedError, JournalCorruptError
 from bartack.journal._access import FULL, access
-from bartack.journal._contract import Entry, check_place
 from bartack.journal._format import CHUNK, Scanner, encode_line, place_of
 from bartack.journal._stage import Group
-from bartack.journal._survey import Mark, Survey, decode_at, find_end, iter_entries, read_chunks
-from bartack.journal._veil import Veil
+from bartack.journal._survey import Survey, decode_at, find_end, iter_entries, read_chunks
+from bartack.journal.contract import Bookmark, Entry, check_place
+from bartack.journal.veil import Veil
 
-NAME: Final = "journal.ndjson"
+JOURNAL_FILE: Final = "journal.ndjson"
 FILLING: Final = 128 * 1024
 """Where every commit is synced, the file grows to multiples of this size."""
 
@@ -32,7 +32,7 @@ class Lines(NamedTuple):
 
     text: bytes
     crc: int
-    marks: list[Mark]
+    marks: list[Bookmark]
 
 
 class SavedCopy(NamedTuple):
@@ -60,7 +60,7 @@ class LineFile:
         self._filled = 0
         """Up to here the file is known to be written: blank lines where it is not history."""
         self._crc = 0
-        self._marks: list[Mark] = []
+        self._marks: list[Bookmark] = []
 
     def open(self) -> None:
         """Open the file."""
@@ -91,7 +91,7 @@ class LineFile:
     def encode(self, groups: Sequence[Group], first_seq: int) -> Lines | None:
         """Encode a commit whose first place must be ``first_seq``; ``None`` if its places have a gap or overlap."""
         lines: list[bytes] = []
-        marks: list[Mark] = []
+        marks: list[Bookmark] = []
         crc, offset = self._crc, self.size_bytes
         next_mark = self._marks[-1].offset + CHUNK
         place = first_seq
@@ -99,7 +99,7 @@ class LineFile:
             if group.seq != place:
                 return None
             if offset >= next_mark:
-                marks.append(Mark(place, offset, crc))
+                marks.append(Bookmark(place, offset, crc))
                 next_mark = offset + CHUNK
             bodies = group.bodies
             line, crc = encode_line(bodies, place, first_seq, group.at, crc)
@@ -231,7 +231,7 @@ class LineFile:
 
 def create_file(disk: Disk, root: str, first: Sequence[Group]) -> None:
     """Make the journal with its first commit in place, so that a file without one is never a journal."""
-    temporary = os.path.join(root, f".{NAME}.tmp")
+    temporary = os.path.join(root, f".{JOURNAL_FILE}.tmp")
     lines: list[bytes] = []
     crc = 0
     for group in first:
@@ -244,7 +244,7 @@ def create_file(disk: Disk, root: str, first: Sequence[Group]) -> None:
         disk.sync(fd)
     finally:
         disk.close(fd)
-    disk.rename(temporary, os.path.join(root, NAME))
+    disk.rename(temporary, os.path.join(root, JOURNAL_FILE))
     sync_names(disk, root)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from bartack.core import Disk, write_all
+from bartack.core.disk import Disk, write_all
 from bartack.errors import JournalLockedError
 from bartack.journal._high_water import SLOT_SIZE, HighWater, decode_slots, encode_slot
 
-NAME: Final = "lock"
+LOCK_FILE: Final = "lock"
 _SLOTS: Final = 2
 
 
@@ -63,7 +63,7 @@ def take_lock(disk: Disk, directory: str) -> FileLock:
     Raises:
         JournalLockedError: Another process has it.
     """
-    path = os.path.join(directory, NAME)
+    path = os.path.join(directory, LOCK_FILE)
     while True:
         fd = disk.open(path, write=True, create=True)
         try:
@@ -82,7 +82,7 @@ def take_lock(disk: Disk, directory: str) -> FileLock:
 def read_mark(disk: Disk, directory: str) -> HighWater | None:
     """How far the journal in ``directory`` is known to have got; ``None`` if that is not known. Takes no lock."""
     try:
-        fd = disk.open(os.path.join(directory, NAME))
+        fd = disk.open(os.path.join(directory, LOCK_FILE))
     except OSError:
         return None
     try:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from time import monotonic
 from typing import Final
 
-from bartack.core import Closing, Disk, RealDisk, Watch, open_watch
+from bartack.core.closing import Closing
+from bartack.core.disk import Disk, RealDisk
+from bartack.core.watch import Watch, open_watch
 from bartack.errors import (
     JournalClosedError,
     JournalCorruptError,
@@ -21,12 +23,23 @@ from bartack.errors import (
 )
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import Entry, load_value
-from bartack.journal._format import Damage, Scanner, is_sealed, judge, seal, stored_crc
-from bartack.journal._line_file import NAME
+from bartack.journal._format import (
+    CHUNK,
+    CRC_SIZE,
+    Damage,
+    Scanner,
+    begins_with,
+    is_sealed,
+    judge,
+    place_of,
+    seal,
+    stored_crc,
+)
+from bartack.journal._line_file import JOURNAL_FILE
 from bartack.journal._shared import BLOBS
-from bartack.journal._survey import check_first, decode_at, iter_entries, read_chunks
-from bartack.journal._veil import Veil
+from bartack.journal._survey import check_first, decode_at, find_end, iter_entries, read_chunks
+from bartack.journal.contract import Bookmark, Entry, load_value
+from bartack.journal.veil import Veil
 
 SEARCHED: Final = 1 << 20
 """How much is searched at once."""
@@ -37,7 +50,7 @@ BEGINNING: Final = 4096
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
     """The journal file that ``path`` means: itself, or the one in it."""
     given = os.fspath(path)
-    inside = os.path.join(given, NAME)
+    inside = os.path.join(given, JOURNAL_FILE)
     # A journal that is named as such may be named by a link; one inside a directory is never reached through one.
     found = inside if disk.exists(inside) else os.path.realpath(given) if os.path.islink(given) else given
     if not disk.exists(found):
@@ -138,6 +151,22 @@ class FileReader(Closing):
         """The entries that came since the last call of this method; the first time, all of them."""
         return self._advance(self._place, 1)
 
+    def bookmark(self) -> Bookmark:
+        """How far ``read_on`` has read. See ``JournalReader.bookmark``."""
+        return Bookmark(self._place.next_seq, self._place.offset, self._place.crc)
+
+    def read_from(self, bookmark: Bookmark, from_seq: int = 1) -> Iterator[Entry]:
+        """The entries after a bookmark that are there now. See ``JournalReader.read_from``."""
+        scanner = Scanner(bookmark.offset, bookmark.seq, bookmark.crc)
+        self._check_open()
+        self._check_kept(scanner)
+        return self._advance(scanner, from_seq)
+
+    def check_read(self) -> None:
+        """Raise unless the last entry that ``read_on`` has returned is still there. See ``JournalReader.check_read``."""
+        self._check_open()
+        self._check_kept(self._place)
+
     def follow(self, from_seq: int = 1, *, timeout_s: float | None = None) -> Iterator[Entry]:
         """Like ``read``, then wait for more. See ``JournalReader.follow``."""
         scanner = Scanner()
@@ -154,11 +183,66 @@ class FileReader(Closing):
                 elif (left is not None and left <= 0) or not watch.wait(left):
                     return
 
-    def search(self, texts: Sequence[bytes]) -> Iterator[Entry]:
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return self.path
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file, with what may follow its last entry."""
+        self._check_open()
+        with access(self.path):
+            return self._disk.facts(self._fd).size
+
+    @property
+    def read_bytes(self) -> int:
+        """How far ``read_on`` has read the file."""
+        return self._place.offset
+
+    def read_last(self, most: int) -> list[Entry]:
+        """The last entries of the file, at most this many, in order; what is before them is not read.
+
+        A line is shown to be part of the history by its checksum and that of the line before it. It ends before a line that is
+        damaged or not complete: ``read`` judges what that means.
+        """
+        self._check_open()
+        size = CHUNK
+        with access(self.path):
+            start = end = find_end(self._disk, self._fd)
+            text = b""
+            while True:
+                before, start = start, max(end - size, 0)
+                text = b"".join([*read_chunks(self._disk, self._fd, start, before), text])
+                found = self._entries_of(text, start, end, most)
+                if len(found) == most or not start:
+                    return found
+                size *= 4
+
+    def _entries_of(self, text: bytes, start: int, end: int, most: int) -> list[Entry]:
+        """The last entries of a part of the file."""
+        # The checksum of a line is seeded with that of the line before it, which has to be in this part, too.
+        first = text.find(b"\n", CRC_SIZE) + 1 if start else 0
+        seq = begins_with(text[first : first + BEGINNING])
+        if seq is None or (start and not first):
+            return []
+        texts = Scanner(start + first, seq, stored_crc(text, first)).feed(text[first:])
+        count = len(texts)
+        wanted = max(count - most, 0)
+        found: list[Entry] = []
+        for index in range(wanted, count):
+            found += decode_at(self.path, texts, index, end, self._veil)
+        return found[-most:]
+
+    def search(self, texts: Sequence[bytes], found: list[Bookmark] | None = None) -> Iterator[Entry]:
         """The entries of the lines that hold one of these texts, byte for byte as they are stored, in order.
 
         Other lines are neither decoded nor checked. A line is shown to be part of the history by its checksum and that of the line
         before it.
+
+        Args:
+            texts: The texts.
+            found: Gets a bookmark before each line that is found.
 
         Raises:
             JournalCorruptError: A line that holds one of the texts is damaged.
@@ -176,6 +260,8 @@ class FileReader(Closing):
                     before = stored_crc(rest, place) if place else seed
                     if not is_sealed(text, before):
                         raise JournalCorruptError(self.path, start + place, "checksum does not match")
+                    if found is not None:
+                        found.append(Bookmark(place_of(text), start + place, before))
                     yield from decode_at(self.path, [text], 0, start + place + len(text) + 1, self._veil)
                 seed, start, rest = stored_crc(rest, end), start + end, rest[end:]
 

@@ -14,22 +14,19 @@ import stat
 from contextlib import suppress
 from typing import Final
 
-from bartack.core import Disk, RealDisk, replace_file
+from bartack.core.disk import Disk, RealDisk
+from bartack.core.files import replace_file
+from bartack.core.share import RUN_GROUPS, SHARED_DIR, SHARED_FILE, share
 from bartack.errors import BlobMissingError
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import BlobRef
-from bartack.journal._veil import Veil
+from bartack.journal.contract import BlobRef
+from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 BLOBS: Final = "blobs"
 DROP: Final = "drop"
 """The directory for guests, beside ``blobs``."""
 
-RUN_GROUPS: Final = range(1_879_048_192, 2_147_483_648)
-"""Group numbers that no system gives to accounts, containers or services: those of runs with guests are among them."""
-
-SHARED_DIR: Final = 0o750
-SHARED_FILE: Final = 0o640
 LARGEST: Final = 64 * 1024 * 1024
 """A larger value is not taken over; no value of a program is as large."""
 
@@ -52,12 +49,6 @@ def open_blobs(
         return FileBlobs(blobs, disk, telemetry, veil)
     kind = OwnerBlobs if facts.st_uid == os.geteuid() else GuestBlobs
     return kind(blobs, disk, telemetry, veil, drop=drop, group=facts.st_gid)
-
-
-def share(path: str, group: int, mode: int) -> None:
-    """Give a group access to a file or directory of this user, as ``mode`` says."""
-    os.chown(path, -1, group, follow_symlinks=False)
-    os.chmod(path, mode)
 
 
 class _Shared(FileBlobs):

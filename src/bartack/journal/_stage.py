@@ -9,10 +9,10 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import EntryError
-from bartack.journal._contract import DATA_LIMIT, INLINE_LIMIT, BlobStore, Draft
-from bartack.journal._veil import Veil
+from bartack.journal.contract import DATA_LIMIT, INLINE_LIMIT, BlobStore, Draft
+from bartack.journal.veil import Veil
 
 GROUP_LIMIT: Final = 16 * 1024 * 1024
 """The most bytes one atomic group may take in the journal itself."""
@@ -54,15 +54,17 @@ class Stage:
         self._mutex = Lock()
         self._kinds: dict[str, bytes] = {}
 
-    def add(self, drafts: tuple[Draft, ...]) -> int:
-        """Take one atomic group; return the place of its first entry."""
+    def add(self, drafts: tuple[Draft, ...], *, join: bool = False) -> int:
+        """Take one atomic group, or with ``join`` more of the last one; return the place of the first of these entries."""
         if not drafts:
             raise EntryError("", "a group needs at least one entry")
         bodies = list(map(self._body, drafts))
         if self._veil is not None:
             bodies = list(map(self._veil.hide, bodies))
-        if len(bodies) > 1 and sum(map(len, bodies)) > GROUP_LIMIT:
-            raise EntryError(drafts[0].kind, f"the group takes more than {GROUP_LIMIT} bytes")
+        if join:
+            return self._join(drafts[0].kind, bodies)
+        if len(bodies) > 1:
+            _check_group(drafts[0].kind, bodies)
         return self._place(bodies)
 
     def add_own(self, kind: str, data: msgspec.Struct) -> int:
@@ -79,6 +81,17 @@ class Stage:
         with self._mutex:
             seq = self.last_seq + 1
             self._groups.append(Group(seq, self._clock.now_us(), bodies))
+            self.last_seq += len(bodies)
+        return seq
+
+    def _join(self, kind: str, bodies: list[bytes]) -> int:
+        with self._mutex:
+            if not self._groups:
+                raise EntryError(kind, "no group is staged that it could join")
+            group = self._groups[-1].bodies
+            _check_group(kind, [*group, *bodies])
+            seq = self.last_seq + 1
+            group += bodies
             self.last_seq += len(bodies)
         return seq
 
@@ -105,6 +118,11 @@ class Stage:
             raise EntryError(kind, "kinds that begin with 'journal.' are the engine's own")
         prefix = self._kinds[kind] = b'"kind":"%b","data":' % kind.encode()
         return prefix
+
+
+def _check_group(kind: str, bodies: list[bytes]) -> None:
+    if sum(map(len, bodies)) > GROUP_LIMIT:
+        raise EntryError(kind, f"the group takes more than {GROUP_LIMIT} bytes")
 
 
 def _encode_data(draft: Draft) -> bytes:

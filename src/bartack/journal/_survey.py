@@ -9,9 +9,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from bartack.core import Disk
+from bartack.core.disk import Disk
 from bartack.errors import JournalCorruptError, JournalFormatError
-from bartack.journal._contract import FORMAT, Entry
 from bartack.journal._format import (
     CHUNK,
     DECODE_ERRORS,
@@ -24,15 +23,8 @@ from bartack.journal._format import (
     place_of,
 )
 from bartack.journal._high_water import HighWater
-from bartack.journal._veil import Veil
-
-
-class Mark(NamedTuple):
-    """A place to begin reading: the line at ``offset`` has the place ``seq`` and its CRC is seeded with ``crc``."""
-
-    seq: int
-    offset: int
-    crc: int
+from bartack.journal.contract import FORMAT, Bookmark, Entry
+from bartack.journal.veil import Veil
 
 
 class Survey(NamedTuple):
@@ -41,7 +33,7 @@ class Survey(NamedTuple):
     scanner: Scanner
     damage: Damage | None
     fence: int
-    marks: list[Mark]
+    marks: list[Bookmark]
 
 
 def read_chunks(
@@ -89,9 +81,9 @@ def survey(
     """
     scanner = Scanner()
     chunks = read_chunks(disk, fd, 0)
-    marks: list[Mark] = []
+    marks: list[Bookmark] = []
     for chunk in chunks:
-        mark = Mark(scanner.next_seq, scanner.offset, scanner.crc)
+        mark = Bookmark(scanner.next_seq, scanner.offset, scanner.crc)
         texts = scanner.feed(chunk)
         if texts:
             if not marks:

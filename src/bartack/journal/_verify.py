@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from itertools import islice
 
 import msgspec
 
-from bartack.core import Disk, RealDisk
+from bartack.core.disk import Disk, RealDisk
 from bartack.errors import BlobCorruptError, BlobMissingError, JournalLostError, JournalNotFoundError
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import FORMAT, BlobRef
 from bartack.journal._high_water import HighWater
-from bartack.journal._line_file import NAME
+from bartack.journal._line_file import JOURNAL_FILE
 from bartack.journal._lock import read_mark, take_lock
-from bartack.journal._reader import FileReader, find_journal, open_file, open_reader
+from bartack.journal._reader import find_journal, open_file, open_reader
 from bartack.journal._shared import BLOBS
 from bartack.journal._survey import Survey, find_end, find_loss, survey
+from bartack.journal.contract import FORMAT, BlobRef, Entry
 
 
 class JournalDamage(msgspec.Struct, frozen=True):
@@ -64,29 +63,27 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
     disk = disk or RealDisk()
     file = find_journal(path, disk)
     fd = open_file(file, disk)
+    tally = _Tally()
     try:
         with access(file):
             # First the mark: whatever its owner writes meanwhile only adds to what the mark knows.
-            mark = read_mark(disk, os.path.dirname(file)) if os.path.basename(file) == NAME else None
-            found = _survey_settled(disk, fd, file)
+            mark = read_mark(disk, os.path.dirname(file)) if os.path.basename(file) == JOURNAL_FILE else None
+            found = _survey_settled(disk, fd, file, tally)
             damage = _damage_of(disk, fd, file, found, mark)
             size = find_end(disk, fd)
     finally:
         disk.close(fd)
-    last = found.scanner.next_seq - 1
-    with open_reader(file, disk=disk) as reader:
-        commits, times, refs = _tally(reader, last)
     return JournalReport(
         path=file,
         format=FORMAT,
-        entries=last,
-        commits=commits,
+        entries=found.scanner.next_seq - 1,
+        commits=len(tally.commits),
         size_bytes=size,
         owners=found.fence,
-        first_at=times[0] if times else None,
-        last_at=times[1] if times else None,
-        blobs=len(refs),
-        blob_problems=_check_blobs(FileBlobs(os.path.join(os.path.dirname(file), BLOBS), disk), refs),
+        first_at=tally.first_at,
+        last_at=tally.last_at,
+        blobs=len(tally.refs),
+        blob_problems=_check_blobs(FileBlobs(os.path.join(os.path.dirname(file), BLOBS), disk), tally.refs),
         damage=damage,
     )
 
@@ -102,7 +99,7 @@ def check_kept(directory: str | os.PathLike[str], *, at_least: int = 0, disk: Di
     """
     disk = disk or RealDisk()
     root = os.fspath(directory)
-    file = os.path.join(root, NAME)
+    file = os.path.join(root, JOURNAL_FILE)
     mark = read_mark(disk, root)
     fd = open_file(file, disk)
     try:
@@ -124,26 +121,36 @@ def _damage_of(disk: Disk, fd: int, file: str, found: Survey, mark: HighWater | 
     return None if found.damage is None else JournalDamage(*found.damage)
 
 
-def _survey_settled(disk: Disk, fd: int, file: str) -> Survey:
-    """What reading the file found, and found again: its owner may write between two reads of it."""
+class _Tally:
+    """Counts what is in a journal, entry by entry."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.commits: set[int] = set()
+        self.first_at: int | None = None
+        self.last_at: int | None = None
+        self.refs: set[BlobRef] = set()
+
+    def add(self, entry: Entry) -> None:
+        self.commits.add(entry.commit)
+        self.first_at = entry.at if self.first_at is None else self.first_at
+        self.last_at = entry.at
+        if entry.ref is not None:
+            self.refs.add(entry.ref)
+
+
+def _survey_settled(disk: Disk, fd: int, file: str, tally: _Tally | None = None) -> Survey:
+    """What reading the file found, and found again if it is damaged: its owner may write between two reads of it."""
     suspect: int | None = None
     while True:
-        found = survey(disk, fd, file)
+        if tally is not None:
+            tally.clear()
+        found = survey(disk, fd, file, None if tally is None else tally.add)
         if found.damage is None or found.damage.torn or found.damage.offset == suspect:
             return found
         suspect = found.damage.offset
-
-
-def _tally(reader: FileReader, last: int) -> tuple[int, tuple[int, int] | None, set[BlobRef]]:
-    commits: set[int] = set()
-    times: tuple[int, int] | None = None
-    refs: set[BlobRef] = set()
-    for entry in islice(reader.read(), last):
-        commits.add(entry.commit)
-        times = (times[0] if times else entry.at, entry.at)
-        if entry.ref is not None:
-            refs.add(entry.ref)
-    return len(commits), times, refs
 
 
 def _check_blobs(blobs: FileBlobs, refs: Iterable[BlobRef]) -> tuple[str, ...]:
@@ -172,7 +179,7 @@ def collect_blobs(
     """
     disk = disk or RealDisk()
     root = os.fspath(directory)
-    if not disk.exists(os.path.join(root, NAME)):
+    if not disk.exists(os.path.join(root, JOURNAL_FILE)):
         raise JournalNotFoundError(root)
     with access(root):
         lock = take_lock(disk, root)

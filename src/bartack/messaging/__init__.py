@@ -1,124 +1,45 @@
 """Mailboxes: named queues of durable messages; supervised sends, broadcasts, topics and dead letters.
 
 Only their state and their rules: who waits, retries and journals is decided in ``bartack.runtime.kernel.mail``. Start with
-``_mailbox.py``, then ``_options.py`` and ``_outcome.py``.
+``mailboxes.py``, then ``options.py`` and ``outcome.py``.
 """
 
-from bartack.messaging._letter import (
-    DeadLetter,
-    LetterFilter,
-    LetterPolicy,
-    LetterState,
-    letter_id,
-    make_filter,
-)
-from bartack.messaging._mailbox import (
-    CAPACITY,
-    MAX_BYTES,
-    MAX_DELIVERIES,
-    MAX_MESSAGE,
-    Mailbox,
-    Message,
-    Overflow,
-    check_bounds,
-    check_name,
-    mailbox_of,
-)
-from bartack.messaging._options import (
-    Ack,
-    Moment,
-    OnError,
-    SendOptions,
-    Terms,
-    Written,
-    check_metadata,
-    check_options,
-    moment_us,
-)
-from bartack.messaging._outcome import (
+from bartack.messaging.dead_letter_queue import DeadLetterQueue, broadcast_supervised, send_supervised
+from bartack.messaging.letter import DeadLetter, LetterFilter, LetterPolicy
+from bartack.messaging.mailboxes import Mailbox, Message, Overflow
+from bartack.messaging.options import Ack, OnError, SendOptions
+from bartack.messaging.outcome import (
     Accepted,
     BroadcastResult,
-    Copy,
     DeadLettered,
     Delivered,
     Reason,
     Refusal,
     Rejected,
     SendOutcome,
-    Stage,
     TimedOut,
-    delivery_error,
-    describe_outcome,
-    is_success,
-    sum_up,
 )
-from bartack.messaging._post import Cast, Note, Post, Trial
-from bartack.messaging._queue import (
-    DeadLetterQueue,
-    LetterDoor,
-    LetterPage,
-    Retried,
-    broadcast_supervised,
-    send_supervised,
-)
-from bartack.messaging._strategy import check_distinct, needed, quorum
-from bartack.messaging._topic import check_pattern, check_topic, matches
 
 __all__ = [
-    "CAPACITY",
-    "MAX_BYTES",
-    "MAX_DELIVERIES",
-    "MAX_MESSAGE",
     "Accepted",
     "Ack",
     "BroadcastResult",
-    "Cast",
-    "Copy",
     "DeadLetter",
     "DeadLetterQueue",
     "DeadLettered",
     "Delivered",
-    "LetterDoor",
     "LetterFilter",
-    "LetterPage",
     "LetterPolicy",
-    "LetterState",
     "Mailbox",
     "Message",
-    "Moment",
-    "Note",
     "OnError",
     "Overflow",
-    "Post",
     "Reason",
     "Refusal",
     "Rejected",
-    "Retried",
     "SendOptions",
     "SendOutcome",
-    "Stage",
-    "Terms",
     "TimedOut",
-    "Trial",
-    "Written",
     "broadcast_supervised",
-    "check_bounds",
-    "check_distinct",
-    "check_metadata",
-    "check_name",
-    "check_options",
-    "check_pattern",
-    "check_topic",
-    "delivery_error",
-    "describe_outcome",
-    "is_success",
-    "letter_id",
-    "mailbox_of",
-    "make_filter",
-    "matches",
-    "moment_us",
-    "needed",
-    "quorum",
     "send_supervised",
-    "sum_up",
 ]

@@ -1,4 +1,4 @@
-"""Brings events to handlers. Owns who listens to what; the events themselves are in ``_catalogue.py``.
+"""Brings events to handlers. Owns who listens to what; the events themselves are in ``catalogue.py``.
 
 An emitter asks before it builds an event, so that one without a handler costs a dictionary lookup::
 
@@ -16,7 +16,7 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from bartack.telemetry._catalogue import CATALOGUE, Event, Shape, TelemetryHandlerFailed, shape_of
+from bartack.telemetry.catalogue import CATALOGUE, Event, Shape, TelemetryHandlerFailed, shape_of
 
 HandlerFunction = Callable[[str, Mapping[str, int], Mapping[str, object], object], None]
 """Called with the event's name, its measurements, its metadata and the ``config`` given to ``attach``."""

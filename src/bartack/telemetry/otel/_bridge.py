@@ -17,7 +17,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
-from bartack.telemetry import Event, Shape, Telemetry, shape_of
+from bartack.telemetry import Event, Telemetry
+from bartack.telemetry.catalogue import Shape, shape_of
 from bartack.telemetry.otel._metrics import Metrics
 
 HANDLER: Final = "otel"

@@ -461,6 +461,166 @@ class StepException(Event, frozen=True, kw_only=True, gc=False):
     error: Metadata[str]
 
 
+class QuestionAsked(Event, frozen=True, kw_only=True, gc=False):
+    """The agent of a prompt asked a person: a question, or with ``permission`` whether it may use a tool."""
+
+    name = "question.asked"
+
+    open: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    step: Metadata[str]
+    question: Metadata[str]
+    kind: Metadata[str]
+    agent: Metadata[str]
+    tool: Metadata[str]
+
+
+class QuestionSettled(Event, frozen=True, kw_only=True, gc=False):
+    """A question of an agent is not open any longer. ``how`` is ``answered``, ``timeout`` or ``superseded``."""
+
+    name = "question.settled"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    step: Metadata[str]
+    question: Metadata[str]
+    kind: Metadata[str]
+    how: Metadata[str]
+
+
+class AgentStarted(Event, frozen=True, kw_only=True, gc=False):
+    """A process of an agent got a prompt; ``generation`` conversations were abandoned before this one."""
+
+    name = "agent.started"
+
+    attempt: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    pid: Metadata[int]
+    conversation: Metadata[str]
+    generation: Metadata[int]
+    version: Metadata[str]
+    model: Metadata[str]
+
+
+class AgentText(Event, frozen=True, kw_only=True, gc=False):
+    """An agent, or the subagent of the tool call ``parent``, said something of ``size_bytes``."""
+
+    name = "agent.text"
+
+    size_bytes: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    parent: Metadata[str]
+
+
+class AgentTool(Event, frozen=True, kw_only=True, gc=False):
+    """A tool was called by an agent, or a call of it ended after ``duration_ns``; ``phase`` says which."""
+
+    name = "agent.tool"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    id: Metadata[str]
+    tool: Metadata[str]
+    phase: Metadata[str]
+
+
+class AgentPermission(Event, frozen=True, kw_only=True, gc=False):
+    """It was decided whether an agent may use one of its own tools; ``by`` a rule, its mode, the guard or a question."""
+
+    name = "agent.permission"
+
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    id: Metadata[str]
+    tool: Metadata[str]
+    decision: Metadata[str]
+    by: Metadata[str]
+
+
+class AgentUsage(Event, frozen=True, kw_only=True, gc=False):
+    """What a call of an agent has used so far."""
+
+    name = "agent.usage"
+
+    input_tokens: Measurement[int]
+    output_tokens: Measurement[int]
+    cache_read_tokens: Measurement[int]
+    cache_write_tokens: Measurement[int]
+    turns: Measurement[int]
+    cost_usd: Measurement[float]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+
+
+class AgentRetry(Event, frozen=True, kw_only=True, gc=False):
+    """An attempt of an agent failed, and another one follows after ``delay_ns``."""
+
+    name = "agent.retry"
+
+    attempt: Measurement[int]
+    delay_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    code: Metadata[str]
+
+
+class AgentRateLimit(Event, frozen=True, kw_only=True, gc=False):
+    """An agent cannot be asked again before ``resets_at``; the call waits for it."""
+
+    name = "agent.rate_limit"
+
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    status: Metadata[str]
+    resets_at: Metadata[str]
+
+
+class AgentNotice(Event, frozen=True, kw_only=True, gc=False):
+    """An agent wrote something that a person may want to read, of ``size_bytes``."""
+
+    name = "agent.notice"
+
+    size_bytes: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    level: Metadata[str]
+    case: Metadata[str]
+
+
+class AgentFinished(Event, frozen=True, kw_only=True, gc=False):
+    """A call of an agent is over."""
+
+    name = "agent.finished"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    key: Metadata[str]
+    agent: Metadata[str]
+    reason: Metadata[str]
+
+
 class SessionFailed(Event, frozen=True, kw_only=True, gc=False):
     """The session failed; all workers were notified ``latency_ns`` after that was decided."""
 

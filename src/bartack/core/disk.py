@@ -15,7 +15,7 @@ import sys
 from functools import cache
 from typing import Protocol
 
-from bartack.core._facts import WITH_TIMES, FileFacts, StatMethod
+from bartack.core.facts import WITH_TIMES, FileFacts, StatMethod
 
 FILE_MODE = 0o600
 DIR_MODE = 0o700

@@ -16,8 +16,8 @@ import msgspec
 
 from bartack.errors import MailboxConfigError, MailboxNameError
 from bartack.journal import BlobRef
-from bartack.messaging._options import is_whole
-from bartack.messaging._post import Note
+from bartack.messaging.options import is_whole
+from bartack.messaging.post import Note
 
 CAPACITY: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024

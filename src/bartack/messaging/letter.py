@@ -1,7 +1,7 @@
 """Dead letters: messages that could not be delivered or processed, kept with their reason.
 
 ``DeadLetter`` is the state of one, ``LetterFilter`` chooses some of them, ``LetterPolicy`` says when they are tried again. The hub
-decides when (``runtime``); ``_queue.py`` has what people and programs use.
+decides when (``runtime``); ``dead_letter_queue.py`` has what people and programs use.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
-from bartack.core import Backoff
+from bartack.core.backoff import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError
 from bartack.journal import BlobRef
-from bartack.messaging._outcome import Reason
-from bartack.messaging._post import Note
+from bartack.messaging.outcome import Reason
+from bartack.messaging.post import Note
 
 LetterState = Literal["waiting", "retrying", "redelivered", "expired", "purged"]
 

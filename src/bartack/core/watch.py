@@ -19,7 +19,7 @@ import time
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-from bartack.core._closing import Closing
+from bartack.core.closing import Closing
 
 WatchKind = Literal["inotify", "kqueue", "poll"]
 

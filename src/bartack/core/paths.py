@@ -13,7 +13,7 @@ import re
 import stat
 from pathlib import Path
 
-from bartack.core._disk import FILE_MODE
+from bartack.core.disk import FILE_MODE
 from bartack.errors import UnsafePathError
 
 _DRIVE = re.compile(r"[A-Za-z]:")

@@ -7,14 +7,19 @@ An engine keeps these promises, and ``bartack.testing.JournalContract`` checks e
 - there is one owner at a time, and one that lost its ownership acknowledges nothing more;
 - a commit that fails leaves an unknown outcome, so it poisons the journal: the owner opens it again and looks.
 
+A commit has two halves, so that an engine may need time for it while its owner works on: ``start_commit`` takes what is staged,
+``finish_commit`` acknowledges it. The file engine needs no time in between, and its ``fileno`` is ``None``. ``commit`` is both
+halves, with the wait between them.
+
 Read ``_file.py`` next for the engine of a run's directory.
 """
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -81,6 +86,18 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.decode(self.raw, type=type_)
 
 
+class Bookmark(NamedTuple):
+    """A place of a journal to begin reading at: before the entry ``seq``.
+
+    Only the engine that made it understands the rest. In a file, the line at ``offset`` begins with that entry, and the CRC of that
+    line is seeded with ``crc``.
+    """
+
+    seq: int
+    offset: int
+    crc: int
+
+
 class Recovery(msgspec.Struct, frozen=True):
     """What opening a journal had to cut off: a line that was being written when its owner died."""
 
@@ -104,7 +121,28 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class JournalReader(Protocol):
-    """Reads a journal that another process may own. Takes no lock and changes nothing."""
+    """Reads a journal that another process may own. Takes no lock and changes nothing.
+
+    Attributes:
+        name: What errors call the journal.
+        size_bytes: About how long it is now.
+        read_bytes: How much of that ``read_on`` has read.
+    """
+
+    @property
+    def name(self) -> str:
+        """See above."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """See above."""
+        ...
+
+    @property
+    def read_bytes(self) -> int:
+        """See above."""
+        ...
 
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The entries that are there now, from ``from_seq`` on, in order."""
@@ -115,6 +153,51 @@ class JournalReader(Protocol):
 
         A follower sees entries as soon as they are written. A power cut may take back those that were not yet synced; a
         follower that has seen such an entry ends with ``JournalOwnershipLostError``.
+        """
+        ...
+
+    def read_on(self) -> Iterator[Entry]:
+        """The entries that came since the last call of this method; the first time, all of them."""
+        ...
+
+    def bookmark(self) -> Bookmark:
+        """How far ``read_on`` has read: every entry before this place was read from the journal, if not yet returned."""
+        ...
+
+    def read_from(self, bookmark: Bookmark, from_seq: int = 1) -> Iterator[Entry]:
+        """The entries after a bookmark that are there now, from ``from_seq`` on, in order. What is before it is not read.
+
+        The checks that connect each entry with the one before continue from the bookmark. So only entries of the history that the
+        bookmark was made in are returned.
+
+        Raises:
+            JournalOwnershipLostError: The journal does not hold the entry before the bookmark any longer.
+        """
+        ...
+
+    def check_read(self) -> None:
+        """Raise unless the last entry that ``read_on`` has returned is still in the journal.
+
+        Raises:
+            JournalOwnershipLostError: It was taken back, or the journal was deleted or replaced.
+        """
+        ...
+
+    def read_last(self, most: int) -> list[Entry]:
+        """The last entries, at most this many, in order; what is before them is not read."""
+        ...
+
+    def search(self, texts: Sequence[bytes], found: list[Bookmark] | None = None) -> Iterator[Entry]:
+        """The entries that hold one of these texts, byte for byte as they are stored, in order. Others may be among them.
+
+        It is for finding a few entries of a long journal: entries without such a text need not be decoded or checked.
+
+        Args:
+            texts: The texts. None of them spans two entries.
+            found: Gets bookmarks, so that the last one before an entry that is returned is not far from it.
+
+        Raises:
+            JournalCorruptError: An entry that holds one of the texts is damaged.
         """
         ...
 
@@ -134,7 +217,7 @@ class JournalReader(Protocol):
 
 
 class Journal(Protocol):
-    """An open journal and its ownership. One thread stages; one thread at a time commits.
+    """An open journal and its ownership. One thread stages; one thread at a time commits, and one commit is under way at a time.
 
     Attributes:
         fence: Number of this ownership, from 1. Appends of an earlier owner are refused.
@@ -142,31 +225,79 @@ class Journal(Protocol):
         synced_seq: Place of the last acknowledged entry.
         lost: Whether the ownership is known to be gone.
         recovery: What had to be cut off when it was opened, if anything.
+        loss: The acknowledged entries that it was opened without, if any are missing and that was accepted.
     """
 
     @property
-    def fence(self) -> int: ...
-    @property
-    def last_seq(self) -> int: ...
-    @property
-    def synced_seq(self) -> int: ...
-    @property
-    def lost(self) -> bool: ...
-    @property
-    def recovery(self) -> Recovery | None: ...
+    def fence(self) -> int:
+        """See above."""
+        ...
 
-    def stage(self, *drafts: Draft) -> int:
+    @property
+    def last_seq(self) -> int:
+        """See above."""
+        ...
+
+    @property
+    def synced_seq(self) -> int:
+        """See above."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """See above."""
+        ...
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """See above."""
+        ...
+
+    @property
+    def loss(self) -> Loss | None:
+        """See above."""
+        ...
+
+    def stage(self, *drafts: Draft, join: bool = False) -> int:
         """Give drafts their places, one after the other, as one atomic group; return the place of the first.
 
-        Nothing is durable before the next ``commit``.
+        Nothing is durable before the next ``commit``. With ``join`` they belong to the group that was staged last, for which no
+        commit has begun: that group is there with them, or not at all.
+
+        Raises:
+            EntryError: A draft cannot be kept, or no group is staged that these could join. Nothing was staged.
         """
         ...
 
     def commit(self) -> int:
         """Make everything staged durable, with one write and one sync; return the place of the last entry.
 
+        A commit that is under way is finished first.
+
         Raises:
             JournalPoisonedError: It is unknown whether the staged entries are durable. The journal takes no more.
+        """
+        ...
+
+    def start_commit(self) -> None:
+        """Begin to make everything staged so far durable. What is staged from here on belongs to the next commit.
+
+        The caller finishes this commit before it starts the next one.
+
+        Raises:
+            JournalPoisonedError: See ``commit``.
+        """
+        ...
+
+    def fileno(self) -> int | None:
+        """A descriptor that can be read when a started commit can be finished; ``None``: it can be finished at once, always."""
+        ...
+
+    def finish_commit(self) -> bool:
+        """Acknowledge the entries of the started commit, without waiting; ``False`` if it is not known yet what became of them.
+
+        Raises:
+            JournalPoisonedError: See ``commit``. What was staged after the start of the commit is lost, too.
         """
         ...
 
@@ -201,7 +332,7 @@ class Journal(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the ownership. What is staged and not committed is dropped."""
+        """Release the ownership. What is staged and not committed is dropped; a commit under way is there whole or not at all."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -211,16 +342,20 @@ class Journal(Protocol):
     ) -> None: ...
 
 
-class BlobStore(Protocol):
-    """Where an engine keeps large values."""
+class Blobs(Protocol):
+    """The large values of one run, for processes that do not own its journal: its workers and its clients."""
 
     def put(self, content: bytes) -> BlobRef:
-        """Keep ``content``; durable when it returns."""
+        """Keep ``content``, so that an entry can refer to it. It is durable at the latest when such an entry is."""
         ...
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked."""
         ...
+
+
+class BlobStore(Blobs, Protocol):
+    """Where an engine keeps large values. Here they are durable when ``put`` returns."""
 
     def check(self, ref: BlobRef) -> None:
         """Raise unless a blob of this checksum and size is stored."""
@@ -238,6 +373,16 @@ def check_place(place: int, last: int) -> None:
     """Raise unless an acknowledged entry has this place."""
     if not 1 <= place <= last:
         raise ValueError(f"no entry {place} is acknowledged; the last one is {last}")
+
+
+def wait_for_commit(journal: Journal) -> None:
+    """Wait for the end of the commit that is under way, and finish it. An engine that gives up raises, and ends the wait."""
+    fd = journal.fileno()
+    poll = select.poll()
+    if fd is not None:
+        poll.register(fd, select.POLLIN)
+    while not journal.finish_commit():
+        poll.poll()  # bartack: allow[wait_without_deadline] what it waits for is one commit
 
 
 def load_value(blobs: BlobStore, entry: Entry) -> bytes | None:

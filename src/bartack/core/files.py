@@ -13,8 +13,8 @@ import stat
 from collections.abc import Generator
 from pathlib import Path
 
-from bartack.core._batch import Batch
-from bartack.core._disk import FILE_MODE, Disk, RealDisk, write_all
+from bartack.core.batch import Batch
+from bartack.core.disk import FILE_MODE, Disk, RealDisk, write_all
 
 
 def replace_file(

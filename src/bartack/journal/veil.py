@@ -8,7 +8,7 @@ A marker is ``$env:NAME`` for everyone who decodes it. In the stored JSON its fi
 (``\u0024env:NAM\u0045``). Encoders never write printable ASCII like that, and what others have written like that is written anew
 before it is stored: no text can imitate a marker. ``$env:NAME#FORM`` stands for a secret inside another notation.
 
-A secret is looked for as it is and as it looks inside JSON, a URL or Base64. Texts that need not come back: ``core/_redact.py``.
+A secret is looked for as it is and as it looks inside JSON, a URL or Base64. Texts that need not come back: ``core/redact.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bartack.core import SecretRule
+from bartack.core.redact import SecretRule
 from bartack.errors import SecretMissingError
 
 _SIGN: Final = b"\\u0024"

@@ -1,6 +1,6 @@
 """How long to wait before the next attempt.
 
-Owns the growth of the wait and its randomness; what is attempted, and how often, is decided by the caller. ``_clock.py`` has the
+Owns the growth of the wait and its randomness; what is attempted, and how often, is decided by the caller. ``clock.py`` has the
 clocks that such a wait is measured with.
 """
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Collection
 
-from bartack.core._disk import Disk, RealDisk, write_all
+from bartack.core.disk import Disk, RealDisk, write_all
 
 
 class Batch:

@@ -13,8 +13,8 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from bartack.core._disk import FILE_MODE
-from bartack.core._git import find_git, git_command, git_environment
+from bartack.core.disk import FILE_MODE
+from bartack.core.git import find_git, git_command, git_environment
 
 GIT_TIMEOUT_S: Final = 30.0
 _EXCLUDE_MODE: Final = 0o644

@@ -8,11 +8,11 @@ from typing import Protocol, TypeVar, Unpack
 
 import msgspec
 
-from bartack.core import write_file
+from bartack.core.files import write_file
 from bartack.errors import DeadLetterNotFoundError
-from bartack.messaging._letter import DeadLetter, LetterFilter, make_filter
-from bartack.messaging._options import SendOptions
-from bartack.messaging._outcome import SendOutcome
+from bartack.messaging.letter import DeadLetter, LetterFilter, make_filter
+from bartack.messaging.options import SendOptions
+from bartack.messaging.outcome import SendOutcome
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

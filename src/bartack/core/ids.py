@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NewType
 
-from bartack.core._batch import Batch
-from bartack.core._clock import Clock, SystemClock
+from bartack.core.batch import Batch
+from bartack.core.clock import Clock, SystemClock
 from bartack.errors import RunIdError
 
 RunId = NewType("RunId", str)

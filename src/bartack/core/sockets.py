@@ -1,4 +1,4 @@
-"""Where sockets are whose own path is longer than the system takes."""
+"""Sockets of this machine: where they are if their own path is longer than the system takes, and who is at the other end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import os
 import stat
 import time
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from bartack.core._disk import DIR_MODE
+from bartack.core.disk import DIR_MODE
 from bartack.errors import PeerRefusedError, UnsafeSocketError
+
+if TYPE_CHECKING:
+    import socket
 
 SOCKET_LIMIT: Final = 100
 """The longest path a socket is bound to as it is; a longer one goes through a link."""
 STALE_S: Final = 3600.0
 """A socket without a listener is left alone for this time: its maker may be about to listen."""
 _AT_ONCE: Final = 256
+_SOL_LOCAL: Final = 0
+_LOCAL_PEERPID: Final = 2
 
 
 def socket_place(path: str) -> str:
@@ -38,6 +43,20 @@ def is_own_socket(path: str) -> bool:
     except OSError:
         return False
     return stat.S_ISSOCK(own.st_mode) and own.st_uid == os.geteuid() and _is_private(folder)
+
+
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end of a socket of this machine. A process in another namespace has the number 0."""
+    import socket  # noqa: PLC0415 - only who listens needs it
+
+    option: int | None = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        # The socket's directory and mode let in this user only; macOS has only the number of the process.
+        return sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), os.getuid()
+    import struct  # noqa: PLC0415 - likewise
+
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return pid, uid
 
 
 def make_own_folder(path: str) -> None:

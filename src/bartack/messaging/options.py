@@ -12,7 +12,8 @@ from typing import Final, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
-from bartack.core import Backoff, canonical
+from bartack.core.backoff import Backoff
+from bartack.core.canonical_json import canonical
 from bartack.errors import CanonicalJsonError, DeliveryOptionError
 
 Ack = Literal["accepted", "delivered", "processed"]

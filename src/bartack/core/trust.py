@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
-from bartack.core._disk import DIR_MODE, FILE_MODE
-from bartack.core._files import replace_file
+from bartack.core.disk import DIR_MODE, FILE_MODE
+from bartack.core.files import replace_file
 from bartack.errors import FileAccessError, UntrustedError
 
 TRUST_FILE: Final = "trust.json"

@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from bartack.journal import BlobRef
-from bartack.messaging._options import Terms
-from bartack.messaging._outcome import Copy
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Copy
 
 PostStage = Literal["none", "accepted", "delivered", "processed", "dead"]
 
@@ -30,6 +30,8 @@ class Trial(msgspec.Struct, kw_only=True):
     p: str = ""
     n: int = 0
     """The step whose outcome it is; of a process outside, and of a copy of a broadcast, none."""
+    request: str = ""
+    """The request of a process outside whose outcome it is; of a copy of a broadcast, none."""
     opened_at: int = 0
     attempt: int = 1
     due: int = 0

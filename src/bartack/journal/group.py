@@ -21,7 +21,7 @@ from bartack.errors import JournalClosedError, JournalError
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
-    from bartack.journal._contract import Draft, Journal
+    from bartack.journal.contract import Draft, Journal
 
 SLOW_S: Final = 0.005
 """A sync that takes longer than this should not hold up a loop."""

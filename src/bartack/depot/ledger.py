@@ -1,0 +1,176 @@
+"""The decisions of a depot, on plain values: every engine calls these and keeps what they return. Without I/O.
+
+Each function takes the runs of the depot as they are and returns the standings that change. Why a run has one owner: the engine
+lets one caller at a time decide, ``claim`` and ``take_over`` raise the fence, and ``release`` looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from bartack.depot._contract import MOST_PRIORITY, MOST_QUEUED, Claim, Job, Standing, Verdict
+from bartack.errors import QueueFullError, RunNotQueuedError, UsageError
+
+Runs = Mapping[str, Standing]
+ACTIVE: Final = frozenset({"queued", "owned"})
+SET_BACK_US: Final = 60 * 1_000_000
+"""A clock that is adjusted by less was not set."""
+
+
+def submit(runs: Runs, job: Job, now_us: int, most: int = MOST_QUEUED) -> Standing:
+    """See ``Depot.submit``; the queue takes ``most`` runs."""
+    _check(runs, job)
+    found = runs.get(job.run)
+    if found is not None and found.state in ACTIVE:
+        return msgspec.structs.replace(found, job=job)
+    if sum(one.state in ACTIVE for one in runs.values()) >= most:
+        raise QueueFullError(most)
+    fence = 0 if found is None else found.fence
+    return Standing(job=job, state="queued", fence=fence, submitted_us=now_us, changed_us=now_us)
+
+
+def _check(runs: Runs, job: Job) -> None:
+    if not -MOST_PRIORITY <= job.priority <= MOST_PRIORITY:
+        raise UsageError(
+            "--priority", f"it is between -{MOST_PRIORITY} and {MOST_PRIORITY}, not {job.priority}"
+        )
+    for name in job.after:
+        if name == job.run or job.run in _all_before(runs, name):
+            raise UsageError("--after", f"{job.run} would wait for itself")
+        if name not in runs:
+            raise RunNotQueuedError(name, "it is not in the queue, so nothing can follow it")
+
+
+def _all_before(runs: Runs, run: str) -> set[str]:
+    """The runs that have to complete before a run."""
+    found, left = set[str](), [run]
+    while left:
+        standing = runs.get(left.pop())
+        new = set(standing.job.after) - found if standing is not None else set[str]()
+        found |= new
+        left += new
+    return found
+
+
+def withdraw(runs: Runs, run: str) -> Standing:
+    """See ``Depot.withdraw``."""
+    found = runs.get(run)
+    if found is None:
+        raise RunNotQueuedError(run, "it is not in the queue")
+    if found.state == "owned":
+        raise RunNotQueuedError(run, "it is running")
+    return found
+
+
+def take_over(runs: Runs, node: str, now_us: int) -> list[Standing]:
+    """See ``Depot.take_over``."""
+    return [
+        msgspec.structs.replace(one, node=node, fence=one.fence + 1, changed_us=now_us)
+        for one in runs.values()
+        if one.state == "owned" and one.node != node
+    ]
+
+
+def claim(runs: Runs, node: str, most: int, now_us: int) -> list[Standing]:
+    """See ``Depot.claim``: the runs that the node owns now, those that are held, and those with a new reason."""
+    waiting = [one for one in runs.values() if one.is_timed]
+    held = [
+        msgspec.structs.replace(one, state="held", reason=reason, changed_us=now_us)
+        for one in waiting
+        if (reason := _never(runs, one))
+    ]
+    gone = {one.job.run for one in held}
+    ready = [
+        one for one in waiting if _is_due(one, now_us) and one.job.run not in gone and _may_begin(runs, one)
+    ]
+    ready.sort(key=lambda one: (-one.job.priority, one.submitted_us, one.job.run))
+    taken, noted = dict[str, Standing](), list[Standing]()
+    for one in ready:
+        occupant = _find_occupant({**runs, **taken}, one)
+        if occupant:
+            reason = busy_workspace(occupant)
+            noted += [msgspec.structs.replace(one, reason=reason)] if reason != one.reason else []
+        elif len(taken) < most:
+            taken[one.job.run] = msgspec.structs.replace(
+                one, state="owned", node=node, fence=one.fence + 1, reason="", changed_us=now_us, wakes=False
+            )
+    return [*taken.values(), *held, *noted]
+
+
+def busy_workspace(occupant: str) -> str:
+    """The reason of a run whose workspace is in use."""
+    return f"waits for the workspace: {occupant} works there"
+
+
+def _find_occupant(runs: Runs, one: Standing) -> str:
+    """The run that keeps another from its workspace; empty if there is none.
+
+    A run that has begun and that a node continues keeps its workspace meanwhile: the files are in the middle of its work.
+    """
+    for name, other in runs.items():
+        is_shared = other.job.use == one.job.use == "shared"
+        if name == one.job.run or other.job.workspace != one.job.workspace or is_shared:
+            continue
+        comes_back = (other.state == "queued" or other.wakes) and other.has_begun and not one.has_begun
+        if "free" not in {other.job.use, one.job.use} and (other.state == "owned" or comes_back):
+            return name
+    return ""
+
+
+def _is_due(one: Standing, now_us: int) -> bool:
+    """Whether the time of a run has come. A clock that was set back does not hold up a retry; timers follow the clock."""
+    was_set_back = now_us < one.changed_us - SET_BACK_US
+    return one.due_us <= now_us or (one.state == "queued" and was_set_back)
+
+
+def _may_begin(runs: Runs, one: Standing) -> bool:
+    return all(name not in runs or runs[name].outcome == "completed" for name in one.job.after)
+
+
+def _never(runs: Runs, one: Standing) -> str:
+    """Why a run can never begin: one that it follows has ended otherwise."""
+    for name in one.job.after:
+        before = runs.get(name)
+        if before is not None and before.state == "over" and before.outcome != "completed":
+            return f"it was to follow {name}, which is {before.outcome or 'over'}"
+    return ""
+
+
+def release(runs: Runs, claimed: Claim, verdict: Verdict, now_us: int) -> Standing | None:
+    """See ``Depot.release``; ``None`` if the fence has been raised."""
+    found = runs.get(claimed.job.run)
+    if found is None or found.state != "owned" or found.fence != claimed.fence:
+        return None
+    return msgspec.structs.replace(
+        found,
+        state=verdict.state,
+        node="",
+        fence=found.fence + 1,
+        changed_us=now_us,
+        due_us=verdict.due_us,
+        strikes=verdict.strikes,
+        failures=verdict.failures,
+        waits=verdict.waits,
+        progress=verdict.progress,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        wakes=verdict.wakes,
+    )
+
+
+def forgotten(runs: Runs, before_us: int) -> list[str]:
+    """See ``Depot.forget``. One that another run still waits for stays."""
+    needed = {name for one in runs.values() if one.state != "over" for name in one.job.after}
+    return [
+        name
+        for name, one in runs.items()
+        if one.state == "over" and one.changed_us < before_us and name not in needed
+    ]
+
+
+def ordered(runs: Iterable[Standing]) -> list[Standing]:
+    """Runs in the order of their submission."""
+    return sorted(runs, key=lambda one: (one.submitted_us, one.job.run))
