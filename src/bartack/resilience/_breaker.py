@@ -15,7 +15,7 @@ from inspect import isawaitable
 from threading import Lock
 from typing import Final, Protocol, TypeVar, cast, overload
 
-from bartack.core import Clock, SystemClock
+from bartack.core.clock import Clock, SystemClock
 from bartack.errors import ResilienceError
 from bartack.resilience import _circuit
 from bartack.resilience._circuit import (
@@ -28,18 +28,17 @@ from bartack.resilience._circuit import (
     Rules,
     Ticket,
 )
-from bartack.resilience._home import boot_id
-from bartack.resilience._mirror import iso
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
-from bartack.resilience._settings import BREAKER_TIMEOUT, FAILURE_THRESHOLD, given, load_settings
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
-from bartack.telemetry import (
-    NO_TELEMETRY,
+from bartack.resilience.home import boot_id
+from bartack.resilience.mirror import iso
+from bartack.resilience.settings import BREAKER_TIMEOUT, FAILURE_THRESHOLD, given, load_settings
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import (
     BreakerClosed,
     BreakerHalfOpen,
     BreakerOpened,
     BreakerRejected,
-    Telemetry,
 )
 
 _log = logging.getLogger("bartack.resilience")

@@ -14,13 +14,13 @@ from typing import Protocol
 
 from bartack.errors import ResilienceError
 from bartack.resilience._breaker import CircuitBreaker, status_of
-from bartack.resilience._cache import Beside, Kept, PatternCache, verdict_of
 from bartack.resilience._executor import ResilientExecutor
 from bartack.resilience._health import DOWN, HealthChecker
-from bartack.resilience._http import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of
-from bartack.resilience._outbox_row import DELIVERED, RELEASED
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
-from bartack.resilience._settings import URL, given, load_settings
+from bartack.resilience.addresses import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of
+from bartack.resilience.cache import Beside, Kept, PatternCache, verdict_of
+from bartack.resilience.outbox.row import DELIVERED, RELEASED
+from bartack.resilience.settings import URL, given, load_settings
 
 _log = logging.getLogger("bartack.resilience")
 Body = dict[str, object]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from bartack.errors import ResilienceError, ServiceAnswerError
 from bartack.resilience._breaker import CircuitBreaker, status_of
-from bartack.resilience._cache import verdict_of
 from bartack.resilience._health import HealthChecker
-from bartack.resilience._http import (
+from bartack.resilience._outcome import CallIgnored, CallRejected, CallSucceeded, Outcome
+from bartack.resilience.addresses import (
     CALL_TIMEOUT_S,
     TRACK,
     TRACK_BATCH,
@@ -26,11 +26,11 @@ from bartack.resilience._http import (
     origin_of,
     read_answer,
 )
-from bartack.resilience._mirror import parse_object
-from bartack.resilience._outbox import CLAIM_MOST, Outbox
-from bartack.resilience._outbox_row import DELIVERED, RELEASED, Claim, Verdict
-from bartack.resilience._outcome import CallIgnored, CallRejected, CallSucceeded, Outcome
-from bartack.resilience._settings import Settings
+from bartack.resilience.cache import verdict_of
+from bartack.resilience.mirror import parse_object
+from bartack.resilience.outbox.outbox import CLAIM_MOST, Outbox
+from bartack.resilience.outbox.row import DELIVERED, RELEASED, Claim, Verdict
+from bartack.resilience.settings import Settings
 
 if TYPE_CHECKING:
     import httpx

@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bartack.core import Clock, SystemClock
+from bartack.core.clock import Clock, SystemClock
 from bartack.errors import ResilienceError, ServiceUnprovenError, TokenFileError
-from bartack.resilience._home import boot_id
-from bartack.resilience._http import HEALTH, Answer, call_once, origin_of
-from bartack.resilience._mirror import iso, parse_object
-from bartack.resilience._settings import HEALTH_INTERVAL, HEALTH_TIMEOUT, URL, Settings, given, load_settings
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
-from bartack.telemetry import NO_TELEMETRY, HealthChanged, Telemetry
+from bartack.resilience.addresses import HEALTH, Answer, call_once, origin_of
+from bartack.resilience.home import boot_id
+from bartack.resilience.mirror import iso, parse_object
+from bartack.resilience.settings import HEALTH_INTERVAL, HEALTH_TIMEOUT, URL, Settings, given, load_settings
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import HealthChanged
 
 _log = logging.getLogger("bartack.resilience")
 

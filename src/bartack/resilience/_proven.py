@@ -1,7 +1,7 @@
 """HTTP over connections whose service has proved itself, as a transport for httpx. Loaded when the first call is made.
 
 Nothing but a nonce is sent before the proof. A connection that is lost is replaced by one that has to be proved again, so a process
-that takes over the port gets nothing either. The protocol is in ``_proof.py``.
+that takes over the port gets nothing either. The protocol is in ``proof.py``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, cast
 import httpcore
 import httpx
 
-from bartack.core import is_own_socket
+from bartack.core.sockets import is_own_socket
 from bartack.errors import ServiceUnprovenError
-from bartack.resilience._proof import (
+from bartack.resilience.proof import (
     NONCE_HEADER,
     PROOF_HEADER,
     PROOF_PATH,
@@ -26,7 +26,7 @@ from bartack.resilience._proof import (
     new_nonce,
     tcp_ends,
 )
-from bartack.resilience._user_home import service_socket
+from bartack.resilience.service_files import service_socket
 
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 _ANSWER_MOST: Final = 64 * 1024

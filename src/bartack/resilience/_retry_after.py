@@ -1,4 +1,4 @@
-"""Reads the ``Retry-After`` header of an HTTP response. The waits of retries without one are in ``bartack.core.Backoff``."""
+"""Reads the ``Retry-After`` header of an HTTP response. The waits of retries without one are in ``core/backoff.py``."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bartack.resilience._home import DATABASE, make_private
+from bartack.core.trust import make_private
 from bartack.resilience._schema import SAVED_TABLES
+from bartack.resilience.home import DATABASE
 
 _MOST: Final = 1_000_000
 Row = tuple[object, ...]

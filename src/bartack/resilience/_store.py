@@ -1,7 +1,7 @@
 """The state database: one SQLite file that all processes of a user share.
 
 Owns opening, migrating, transactions, and what happens when the file is damaged, replaced or cannot be written. What is in the
-tables is decided by those who use it (``_outbox.py``, ``_breaker.py``, ``_health.py``); how a damaged file is replaced is in
+tables is decided by those who use it (``outbox/outbox.py``, ``_breaker.py``, ``_health.py``); how a damaged file is replaced is in
 ``_salvage.py``.
 
 Every transaction looks, before and after, whether the file it works on still has its name: a database that another process has
@@ -11,23 +11,27 @@ put aside meanwhile would swallow what is written to it. The work is then done a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from bartack.core import FILE_MODE, Clock, Closing, SystemClock, make_file
+from bartack.core.clock import Clock, SystemClock
+from bartack.core.closing import Closing
+from bartack.core.disk import FILE_MODE
+from bartack.core.files import make_file
+from bartack.core.flock import lock_within
+from bartack.core.trust import make_private
 from bartack.errors import StoreTooNewError, StoreUnavailableError
-from bartack.resilience._home import DATABASE, boot_id, make_private
 from bartack.resilience._salvage import put_aside, save_rows
 from bartack.resilience._schema import MIGRATIONS, VERSION
-from bartack.telemetry import NO_TELEMETRY, OutboxQuarantined, Telemetry
+from bartack.resilience.home import DATABASE, boot_id
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import OutboxQuarantined
 
 _log = logging.getLogger("bartack.resilience")
 T = TypeVar("T")
@@ -254,7 +258,8 @@ class StateStore(Closing):
         """Keep others from opening or replacing the database meanwhile."""
         fd = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            _lock_within(fd, LOCK_WAIT_S, str(self.path))
+            if not lock_within(fd, LOCK_WAIT_S):
+                raise StoreUnavailableError(str(self.path), f"{LOCK} is held by another process")
             yield
         finally:
             os.close(fd)
@@ -341,20 +346,6 @@ def _prepare(opened: _Open, busy_s: float, *, durable: bool) -> None:
 def _primary(error: sqlite3.DatabaseError) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
-
-
-def _lock_within(fd: int, wait_s: float, path: str) -> None:
-    deadline = time.monotonic() + wait_s
-    pause = threading.Event()
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise StoreUnavailableError(path, f"{LOCK} is held by another process") from None
-            pause.wait(0.002)  # the kernel has no lock with a time limit
-        else:
-            return
 
 
 def _on_network(directory: Path) -> bool:

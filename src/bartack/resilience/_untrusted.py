@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from bartack.resilience._user_home import user_home
-
 _log = logging.getLogger("bartack.resilience")
 Values = dict[str, object]
 
@@ -36,7 +34,9 @@ def drop_untrusted(config: Values, path: str) -> Values:
 
 def is_trusted(folder: str) -> bool:
     """Whether the person has said that the settings in a directory are to be obeyed."""
-    from bartack.core import is_trusted as is_listed  # noqa: PLC0415 - few settings need trust, and hooks start faster without it
+    from bartack.core.trust import (  # noqa: PLC0415 - few settings need trust, and hooks start faster without it
+        is_trusted as is_listed,
+    )
 
     return _is_within(folder, _state_home()) or is_listed(folder)
 
@@ -100,4 +100,6 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _state_home() -> str:
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - see ``is_trusted``
+
     return str(user_home())

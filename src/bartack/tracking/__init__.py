@@ -9,23 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bartack._lazy import lazy
+from bartack.resilience.loopback import open_listener
 
 if TYPE_CHECKING:
     from bartack.tracking.daemon._daemon import run_daemon
     from bartack.tracking.daemon._start import start_daemon, stop_daemon
     from bartack.tracking.daemon._sync import SyncReport, sync_now
-    from bartack.tracking.lineage._draw import draw_page, draw_svg
     from bartack.tracking.lineage._graph import LineagePicture
-    from bartack.tracking.lineage._service import LineageService, open_listener, serve_lineage
+    from bartack.tracking.lineage._service import LineageService, serve_lineage
     from bartack.tracking.lineage._store import LineageStore
     from bartack.tracking.lineage._tree import TreeLine, iter_tree
-    from bartack.tracking.lineage._wire import (
-        LineageNode,
-        LineageQuery,
-        PageQuery,
-        SearchRequest,
-        ValidateRequest,
-    )
+    from bartack.tracking.lineage.draw import draw_page, draw_svg
+    from bartack.tracking.lineage.wire import LineageNode, LineageQuery
     from bartack.tracking.pattern._analytics import analytics_of
     from bartack.tracking.pattern._pattern import normalise, pattern_id
     from bartack.tracking.pattern._similarity import next_version, similarity
@@ -41,12 +36,9 @@ __all__ = [
     "LineageQuery",
     "LineageService",
     "LineageStore",
-    "PageQuery",
     "PatternTracker",
-    "SearchRequest",
     "SyncReport",
     "TreeLine",
-    "ValidateRequest",
     "analytics_of",
     "draw_page",
     "draw_svg",
@@ -71,12 +63,12 @@ __getattr__, __dir__ = lazy(
         "daemon._daemon": "run_daemon",
         "daemon._start": "start_daemon stop_daemon",
         "daemon._sync": "SyncReport sync_now",
-        "lineage._draw": "draw_page draw_svg",
         "lineage._graph": "LineagePicture",
-        "lineage._service": "LineageService open_listener serve_lineage",
+        "lineage._service": "LineageService serve_lineage",
         "lineage._store": "LineageStore",
         "lineage._tree": "TreeLine iter_tree",
-        "lineage._wire": "LineageNode LineageQuery PageQuery SearchRequest ValidateRequest",
+        "lineage.draw": "draw_page draw_svg",
+        "lineage.wire": "LineageNode LineageQuery",
         "pattern._analytics": "analytics_of",
         "pattern._pattern": "normalise pattern_id",
         "pattern._similarity": "next_version similarity",

@@ -24,26 +24,28 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import bartack
-from bartack.core import FILE_MODE, Redactor, clear_sockets, make_own_folder, replace_file, socket_place
+from bartack.core.disk import FILE_MODE
+from bartack.core.files import replace_file
+from bartack.core.redact import Redactor
+from bartack.core.sockets import clear_sockets, make_own_folder, socket_place
+from bartack.core.trust import make_private
+from bartack.core.user_home import user_home
 from bartack.errors import BartackError, ResilienceError
-from bartack.resilience import (
-    Header,
-    Outbox,
-    Settings,
-    Spool,
-    hook_event,
-    load_settings,
-    load_token,
-    make_private,
-    register_outbox,
-    state_home,
-    user_home,
-)
-from bartack.telemetry import NO_TELEMETRY, DaemonStarted, DaemonStopped, Telemetry
-from bartack.tracking import _own_socket as own_socket
+from bartack.resilience import Outbox, Settings, load_settings
+from bartack.resilience.home import state_home
+from bartack.resilience.importing import hook_event
+from bartack.resilience.link import register_outbox
+from bartack.resilience.loopback import open_listener
+from bartack.resilience.own_socket import OwnSocket, point_to, private_mask, take_service_lock
+from bartack.resilience.service_files import service_socket
+from bartack.resilience.spool import Header, Spool
+from bartack.resilience.tokens import load_token
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import DaemonStarted, DaemonStopped
 from bartack.tracking.daemon._listener import Ingest, SocketListener, build_door
+from bartack.tracking.daemon._notices import NoticeWorker
 from bartack.tracking.daemon._outbox_worker import OutboxWorker
-from bartack.tracking.lineage._service import DEFAULT_PORT, LineageService, open_listener
+from bartack.tracking.lineage._service import DEFAULT_PORT, LineageService
 from bartack.tracking.lineage._store import LineageStore
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def run_daemon(home: str | os.PathLike[str] | None = None) -> int:
 
 def take_lock(home: Path) -> int | None:
     """The lock of the user's one daemon as an open descriptor; ``None`` if it is held."""
-    return own_socket.take_lock(home / "daemon.lock")
+    return take_service_lock(home / "daemon.lock")
 
 
 def _log_to(path: Path) -> None:
@@ -117,9 +119,10 @@ class Daemon:
         self._redactor = Redactor(os.environ)
         self._database = ThreadPoolExecutor(4, "database")
         self._workers: dict[str, OutboxWorker] = {}
+        self._notices = NoticeWorker(home)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._servers: list[uvicorn.Server] = []
-        self._service_socket = own_socket.OwnSocket(DEFAULT_PORT, home)
+        self._service_socket = OwnSocket(service_socket(DEFAULT_PORT, home))
         self._ingest = Ingest(self._outbox_for, self._ring, partial(hook_event, redactor=self._redactor))
         self._stop = asyncio.Event()
         self._look = asyncio.Event()
@@ -155,6 +158,7 @@ class Daemon:
         self._worker(self.home)
         for path in self._known_outboxes():
             self._worker(path)
+        self._notices.start()
         await self._import_spool()
         self._door, where = await self._open_socket()
         http = self._open_http(group)
@@ -195,6 +199,7 @@ class Daemon:
             door.close()
         for server in self._servers:
             server.should_exit = True
+        self._notices.stop()
         for worker in self._workers.values():
             worker.stop()
         if self._tasks:
@@ -261,6 +266,7 @@ class Daemon:
         if header.event == "wake":
             self._active_at = time.monotonic()
             self._worker(Path(header.cwd)).wake()
+            self._notices.wake()
             return "rung"
         if header.event == "stop":
             self._end()
@@ -289,7 +295,7 @@ class Daemon:
                 return
 
     def _is_idle(self) -> bool:
-        if any(worker.waiting for worker in self._workers.values()):
+        if self._notices.waiting or any(worker.waiting for worker in self._workers.values()):
             self._active_at = time.monotonic()
         return time.monotonic() - self._active_at > self.settings.idle_exit
 
@@ -305,11 +311,11 @@ class Daemon:
         path = socket_place(str(self.home / "daemon.sock"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        with own_socket.private_mask():
+        with private_mask():
             server = await asyncio.start_unix_server(door.serve, path, backlog=1024)
         os.chmod(path, FILE_MODE)
         if path != str(self.home / "daemon.sock"):
-            own_socket.point_to(self.home / "daemon.sock", path)
+            point_to(self.home / "daemon.sock", path)
             clear_sockets(path)
         return server, path
 

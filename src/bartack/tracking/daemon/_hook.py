@@ -14,19 +14,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
 from bartack.errors import ResilienceError
-from bartack.resilience import (
-    Claim,
-    Header,
-    NewEvent,
-    Outbox,
-    Settings,
-    TakenBackError,
-    Verdict,
-    bump,
-    encode_event,
-    parse_object,
-    split_event,
-)
+from bartack.resilience import NewEvent, Outbox, Settings
+from bartack.resilience.cache import TakenBackError
+from bartack.resilience.mirror import encode_event, parse_object
+from bartack.resilience.outbox.outbox import bump
+from bartack.resilience.outbox.row import Claim, Verdict
+from bartack.resilience.spool import Header, split_event
 from bartack.tracking.daemon._transcript import remember_transcript, unseen_calls
 from bartack.tracking.pattern._event import ArgumentFault, Draft, Drafter
 

@@ -10,8 +10,6 @@ import asyncio
 import hmac
 import logging
 import os
-import socket
-import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bartack.core.sockets import peer_of
 from bartack.errors import OutboxFullError, ResilienceError
-from bartack.resilience import Header, NewEvent, Outbox, Spool, bump, hook_token, split_event
+from bartack.resilience import NewEvent, Outbox
+from bartack.resilience.loopback import names_service
+from bartack.resilience.outbox.outbox import bump
+from bartack.resilience.spool import Header, Spool, split_event
+from bartack.resilience.tokens import hook_token
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,7 +34,6 @@ _log = logging.getLogger("bartack.tracking")
 BODY_MOST: Final = 16 * 1024 * 1024
 FRAME_MOST: Final = BODY_MOST + 64 * 1024
 _BUSY_S: Final = 0.1
-_LOOPBACK: Final = {"127.0.0.1", "localhost", "[::1]"}
 Command = Callable[[Header], str | None]
 
 
@@ -166,7 +168,7 @@ class SocketListener:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the frames of one connection until it ends."""
         try:
-            if _is_own_user(writer.get_extra_info("socket")):
+            if peer_of(writer.get_extra_info("socket"))[1] == os.getuid():
                 while (frame := await _read_frame(reader)) is not None:
                     writer.write((await self._answer(frame)).line())
                     await writer.drain()
@@ -198,14 +200,6 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes | None:
     if length > FRAME_MOST:
         raise _RefusedError("too_large")
     return await reader.readexactly(length)
-
-
-def _is_own_user(peer: socket.socket) -> bool:
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:  # the permissions of the socket's directory say the same
-        return True
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
-    return bool(uid == os.getuid())
 
 
 def build_door(ingest: Ingest, token: str, version: str) -> ASGIApp:
@@ -248,8 +242,7 @@ def build_door(ingest: Ingest, token: str, version: str) -> ASGIApp:
 
 
 def _foreign(request: Request) -> tuple[int, str, str] | None:
-    hosts = request.headers.getlist("host")
-    if len(hosts) != 1 or _host_name(hosts[0]) not in _LOOPBACK:
+    if not names_service(request.headers.getlist("host")):
         return 403, "forbidden", "the Host header does not name this machine"
     if "origin" in request.headers:
         return 403, "forbidden", "requests from web pages are not answered"
@@ -266,11 +259,6 @@ def _refusal(request: Request, token: str) -> tuple[int, str, str] | None:
     if scheme.lower() != "bearer" or not any(known):
         return 401, "unauthorized", "the token is missing or wrong"
     return None
-
-
-def _host_name(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).lower()
 
 
 async def _read_body(request: Request) -> bytes | None:

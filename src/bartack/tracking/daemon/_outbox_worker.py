@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from bartack.errors import ResilienceError
-from bartack.resilience import Deliverer, Limits, Outbox, PatternCache, Settings
+from bartack.notices import NOTICE, WATCH
+from bartack.resilience import Deliverer, Outbox, PatternCache, Settings
+from bartack.resilience.outbox.outbox import Limits
 from bartack.tracking.daemon._hook import HookProcessor
 
 _log = logging.getLogger("bartack.tracking")
@@ -121,7 +123,7 @@ class OutboxWorker:
     def _pause(self) -> float:
         """Until the next row is due, but never so long that a recovery or a spool file is missed."""
         self.waiting = sum(self.outbox.waiting().values())
-        due = self.outbox.next_due_s()
+        due = self.outbox.next_due_s(besides=(NOTICE, WATCH))
         if due is None:
             return _LOOK_S
         return min(max(due, 0.05), self.settings.health_interval, _LOOK_S)

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from bartack.resilience import DaemonLink, make_private, user_home
+from bartack.core.trust import make_private
+from bartack.core.user_home import user_home
+from bartack.resilience.link import DaemonLink
 from bartack.tracking.daemon._daemon import take_lock
 
 _LOOK_S: Final = 0.02

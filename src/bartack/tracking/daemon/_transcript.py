@@ -12,7 +12,9 @@ import stat
 from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
-from bartack.resilience import Header, StateStore, encode_event, hook_event_id, parse_object
+from bartack.resilience import StateStore
+from bartack.resilience.mirror import encode_event, parse_object
+from bartack.resilience.spool import Header, hook_event_id
 
 _log = logging.getLogger("bartack.tracking")
 _TOOLS: Final = {"Write", "Edit", "MultiEdit", "NotebookEdit"}

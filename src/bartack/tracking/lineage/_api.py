@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from bartack import __version__
-from bartack.tracking.lineage._wire import (
+from bartack.tracking.lineage.wire import (
     BatchAnswer,
     BatchRequest,
     CyclesAnswer,

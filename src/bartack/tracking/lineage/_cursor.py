@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import canonical
+from bartack.core.canonical_json import canonical
 from bartack.errors import CursorError
 
 _LARGEST: Final = 2**63 - 1

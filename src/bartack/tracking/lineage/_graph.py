@@ -16,7 +16,8 @@ from msgspec import UNSET
 
 from bartack.errors import PatternNotFoundError
 from bartack.tracking.lineage._cursor import make_cursor, read_cursor
-from bartack.tracking.lineage._wire import (
+from bartack.tracking.lineage._write import newest_version
+from bartack.tracking.lineage.wire import (
     Edge,
     EvolutionAnswer,
     LineageAnswer,
@@ -27,7 +28,6 @@ from bartack.tracking.lineage._wire import (
     QueryType,
     Relative,
 )
-from bartack.tracking.lineage._write import newest_version
 
 Direction = Literal["up", "down"]
 DIRECTIONS: Final[dict[QueryType, tuple[Direction, ...]]] = {
@@ -202,6 +202,18 @@ def find_picture(
     )
     edges = [Edge(*row) for row in rows if row[0] in nodes]
     return LineagePicture(root, nodes, edges, frozenset().union(*(way.cut for way in ways)))
+
+
+def find_code(db: sqlite3.Connection, pattern_id: str, version: str | None) -> str:
+    """The code of a version of a pattern; empty if none was recorded.
+
+    Raises:
+        PatternNotFoundError: It is not known.
+    """
+    node = find_node(db, pattern_id, version)
+    (data,) = db.execute("SELECT pattern_data FROM nodes WHERE node_id = ?", (node.node_id,)).fetchone()
+    code = msgspec.json.decode(data, type=dict[str, object]).get("code")
+    return code if isinstance(code, str) else ""
 
 
 _CHAIN: Final = """

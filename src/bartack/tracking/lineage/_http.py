@@ -35,10 +35,11 @@ from bartack.errors import (
     StoreTooNewError,
     StoreUnavailableError,
 )
-from bartack.resilience import NONCE_HEADER, PROOF_PATH, UNIX_ENDS, ProofSessions, tcp_ends
+from bartack.resilience.loopback import names_service
+from bartack.resilience.proof import NONCE_HEADER, PROOF_PATH, UNIX_ENDS, ProofSessions, tcp_ends
 from bartack.tracking.lineage._api import BASE, BODY_LIMIT, ENDPOINTS, OPEN, Endpoint, openapi
 from bartack.tracking.lineage._store import LineageStore
-from bartack.tracking.lineage._wire import (
+from bartack.tracking.lineage.wire import (
     BatchAnswer,
     BatchItem,
     BatchRequest,
@@ -61,8 +62,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 WAITING_LIMIT: Final = 1000
 """The most events that wait to be written; more are refused."""
-
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 _STATUS: Final[tuple[tuple[type[BartackError], int, str], ...]] = (
     (EventValueError, 422, "bad_value"),
@@ -125,8 +124,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        hosts = _values(scope, b"host")
-        if len(hosts) != 1 or host_name(hosts[0]) not in LOOPBACK:
+        if not names_service(_values(scope, b"host")):
             return refuse(
                 403, "forbidden", "the Host header does not name this machine as 127.0.0.1 or localhost"
             )
@@ -173,12 +171,6 @@ def _values(scope: Scope, wanted: bytes) -> list[str]:
 
 
 _OPEN_PATHS: Final = frozenset(BASE + endpoint.path for endpoint in ENDPOINTS if endpoint.name in OPEN)
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).lower()
 
 
 class Writer:

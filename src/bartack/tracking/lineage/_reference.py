@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import cast
 
-from bartack.resilience import PROOF_PATH
+from bartack._schema_page import members_table
+from bartack.resilience.proof import PROOF_PATH
 from bartack.tracking.lineage._api import (
     BASE,
     ENDPOINTS,
@@ -66,7 +67,7 @@ def _endpoints(schemas: dict[str, Schema]) -> Iterator[str]:
         yield f"{endpoint.what}{' Needs no token.' if endpoint.name in OPEN else ''}\n"
         for kind, heading in ((endpoint.query, "query"), (endpoint.body, "body")):
             if kind is not None:
-                yield from _members(schemas[kind.__name__], heading)
+                yield from members_table(schemas[kind.__name__], heading)
         yield _answer(endpoint)
 
 
@@ -86,62 +87,7 @@ def _types(schemas: dict[str, Schema]) -> Iterator[str]:
         if name not in asked:
             yield f"### {name}\n"
             yield str(schema["description"]).replace("``", "`") + "\n"
-            yield from _members(schema, "member")
-
-
-def _members(schema: Schema, heading: str) -> Iterator[str]:
-    required = cast("list[str]", schema.get("required", []))
-    defaults = heading != "member"
-    yield f"| {heading} | type |" + (" default |\n|---|---|---|" if defaults else "\n|---|---|")
-    for name, member in cast("dict[str, Schema]", schema["properties"]).items():
-        default = "required" if name in required else _default(member)
-        yield f"| `{name}` | {_type(member)}{_described(member)} |" + (f" {default} |" if defaults else "")
-    yield ""
-
-
-def _described(member: Schema) -> str:
-    text = str(member.get("description", ""))
-    return f". {text}" if text and not text.startswith("Three numbers") else ""
-
-
-def _default(member: Schema) -> str:
-    if member.get("default") is None:
-        return ""
-    value = member["default"]
-    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
-
-
-def _type(member: Schema) -> str:
-    """The type of a member in a few words."""
-    if "anyOf" in member:
-        kinds = [_type(one) for one in cast("list[Schema]", member["anyOf"])]
-        return " or ".join(kinds)
-    if "enum" in member:
-        return ", ".join(f"`{value}`" for value in cast("list[str]", member["enum"]))
-    if "$ref" in member:
-        name = str(member["$ref"]).rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    kind = "date and time" if member.get("format") == "date-time" else str(member.get("type", "any value"))
-    if kind == "array":
-        kind = f"array of {_type(cast('Schema', member['items']))}"
-    return kind + _bounds(member)
-
-
-def _bounds(member: Schema) -> str:
-    if str(member.get("description", "")).startswith("Three numbers"):
-        return ", three numbers (`1.4.2`)"
-    bounds = [
-        f"{words} {member[key]}"
-        for key, words in (
-            ("minimum", "from"),
-            ("maximum", "to"),
-            ("maxLength", "up to"),
-            ("maxItems", "at most"),
-        )
-        if key in member
-    ]
-    unit = " characters" if "maxLength" in member else " items" if "maxItems" in member else ""
-    return f", {' '.join(bounds)}{unit}" if bounds else ""
+            yield from members_table(schema, "member")
 
 
 def _refusals() -> Iterator[str]:

@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from bartack.core import canonical, make_file
+from bartack.core.canonical_json import canonical
+from bartack.core.files import make_file
 from bartack.errors import StoreTooNewError, StoreUnavailableError
 
 APPLICATION = 0x62744C4E

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from bartack.tracking.lineage._cursor import make_cursor, read_cursor
 from bartack.tracking.lineage._cycles import SearchLimitError, iter_cycles
 from bartack.tracking.lineage._graph import count_orphans, find_orphans, last_seq
-from bartack.tracking.lineage._wire import (
+from bartack.tracking.lineage.wire import (
     CHECKS,
     Check,
     CyclesAnswer,

@@ -5,26 +5,22 @@ Starlette and uvicorn are imported when a service is used, not before. The reque
 
 from __future__ import annotations
 
-import ipaddress
-import signal
 import socket
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bartack.errors import ConfigError, UnsafeBindError
-from bartack.resilience import load_token
-from bartack.tracking._own_socket import OwnSocket
+from bartack.resilience.loopback import open_listener, stop_signals
+from bartack.resilience.own_socket import OwnSocket
+from bartack.resilience.service_files import service_socket
+from bartack.resilience.tokens import load_token
 from bartack.tracking.lineage._store import LineageStore
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 DEFAULT_PORT: Final = 8053
-_BACKLOG: Final = 2048
 
 
 class LineageService:
@@ -76,28 +72,13 @@ class LineageService:
         )
         server = uvicorn.Server(config)
 
-        def stop(number: int, frame: object) -> None:
+        def stop() -> None:
             server.should_exit = True
 
-        # The server has handlers of its own while it runs, and repeats the signal that ended it. Both ends are covered: a
-        # signal before it runs stops it, and the repeated one does no harm.
-        with _handled(stop):
+        with stop_signals(stop):
             if ready is not None:
                 ready()
             asyncio.run(server.serve(sockets=list(listeners)))
-
-
-@contextmanager
-def _handled(stop: Callable[[int, object], None]) -> Generator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def serve_lineage(
@@ -128,37 +109,6 @@ def serve_lineage(
         token = load_token(token_file)
         address, number = listener.getsockname()[:2]
         name = f"[{address}]" if ":" in address else address
-        with LineageStore(db) as store, OwnSocket(number) as own:
+        with LineageStore(db) as store, OwnSocket(service_socket(number)) as own:
             announce = None if ready is None else partial(ready, f"http://{name}:{number}")
             LineageService(store, token).serve(listener, *own.listeners, ready=announce)
-
-
-def open_listener(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> socket.socket:
-    """A socket that listens on this machine only; port 0 takes a free one.
-
-    Raises:
-        UnsafeBindError: Other machines could reach it.
-        ConfigError: The port is taken.
-    """
-    address = _loopback(host)
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    # The protocol is named because asyncio looks at it: without, answers wait 40 ms for a reader's acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((str(address), port))
-        listener.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise ConfigError("port", f"cannot listen on {host} port {port}: {error}") from error
-    return listener
-
-
-def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
-    except ValueError:
-        raise UnsafeBindError(host) from None
-    if not address.is_loopback:
-        raise UnsafeBindError(host)
-    return address

@@ -16,10 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from bartack.core import Clock, SystemClock
+from bartack.core.clock import Clock, SystemClock
 from bartack.errors import LineageError, StoreUnavailableError
 from bartack.tracking.lineage._graph import (
     LineagePicture,
+    find_code,
     find_evolution,
     find_lineage,
     find_orphans,
@@ -27,7 +28,8 @@ from bartack.tracking.lineage._graph import (
 )
 from bartack.tracking.lineage._schema import open_for_reading, open_for_writing
 from bartack.tracking.lineage._search import find_cycles, search_patterns, validate
-from bartack.tracking.lineage._wire import (
+from bartack.tracking.lineage._write import record_event
+from bartack.tracking.lineage.wire import (
     CyclesAnswer,
     Event,
     EvolutionAnswer,
@@ -45,7 +47,6 @@ from bartack.tracking.lineage._wire import (
     parse_event,
     try_event,
 )
-from bartack.tracking.lineage._write import record_event
 
 T = TypeVar("T")
 
@@ -188,6 +189,10 @@ class LineageStore:
     ) -> LineagePicture:
         """The part of the graph around a pattern, to be drawn."""
         return self._read(lambda db: find_picture(db, pattern_id, version, query_type, depth))
+
+    def code(self, pattern_id: str, version: str | None = None) -> str:
+        """The code of a version of a pattern, the newest if none is named; empty if none was recorded."""
+        return self._read(lambda db: find_code(db, pattern_id, version))
 
     def stats(self) -> Stats:
         """What the database holds."""

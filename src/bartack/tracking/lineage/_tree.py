@@ -1,7 +1,7 @@
 """A part of the graph as a tree, line by line, as a terminal shows it.
 
 A node that has more than one parent would have to stand in several places with everything below it; it is written out once,
-and elsewhere marked as shown above. The command line paints the lines; the same graph as a drawing is in ``_draw.py``.
+and elsewhere marked as shown above. The command line paints the lines; the same graph as a drawing is in ``draw.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from bartack.tracking.lineage._graph import Direction, LineagePicture
-from bartack.tracking.lineage._wire import LineageNode
+from bartack.tracking.lineage.wire import LineageNode
 
 Mark = Literal["", "↑", "…"]
 """Empty; shown above; there is more below it than was asked for."""

@@ -15,7 +15,7 @@ import msgspec
 
 from bartack.errors import EventConflictError, LineageCycleError
 from bartack.tracking.lineage._schema import edge_id_of, node_id_of, version_order
-from bartack.tracking.lineage._wire import EdgeTypeGiven, Event, EventType, Tracked, TrackRequest
+from bartack.tracking.lineage.wire import EdgeTypeGiven, Event, EventType, Tracked, TrackRequest
 
 FIRST_VERSION: Final = "1.0.0"
 

@@ -6,7 +6,8 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Final
 
-from bartack.resilience import Outbox, origin_of
+from bartack.resilience import Outbox
+from bartack.resilience.addresses import origin_of
 
 _DAY_S: Final = 86_400.0
 _GOOD: Final = {"healthy", "degraded"}

@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, cast
 
 from bartack.errors import ResilienceError
-from bartack.resilience import StateStore, TakenBackError, bump
+from bartack.resilience import StateStore
+from bartack.resilience.cache import TakenBackError
+from bartack.resilience.outbox.outbox import bump
 from bartack.tracking.pattern._name import language_of, name_of
 from bartack.tracking.pattern._pattern import (
     ID_SCHEME,

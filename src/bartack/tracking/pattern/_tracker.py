@@ -13,21 +13,14 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import ClassVar, Final
 
-from bartack.core import Redactor
+from bartack.core.redact import Redactor
+from bartack.core.user_home import user_home
 from bartack.errors import ResilienceError
-from bartack.resilience import (
-    ENABLED,
-    DaemonLink,
-    Kept,
-    PatternCache,
-    ResilientAPIClient,
-    TakenBackError,
-    bump,
-    given,
-    load_settings,
-    register_outbox,
-    user_home,
-)
+from bartack.resilience import Kept, PatternCache, ResilientAPIClient, load_settings
+from bartack.resilience.cache import TakenBackError
+from bartack.resilience.link import DaemonLink, register_outbox
+from bartack.resilience.outbox.outbox import bump
+from bartack.resilience.settings import ENABLED, given
 from bartack.tracking.pattern._analytics import analytics_of
 from bartack.tracking.pattern._event import ArgumentFault, Context, Draft, Drafter
 

@@ -1,6 +1,6 @@
 """What an outbox reports after a transaction: telemetry, the readable copies, and a warning when events were dropped.
 
-Nothing here changes a row; ``_outbox.py`` does, and calls this when its transaction is committed.
+Nothing here changes a row; ``outbox.py`` does, and calls this when its transaction is committed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,16 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from bartack.resilience._mirror import Mirror
-from bartack.resilience._outbox_row import PATTERN, Claim, Verdict, mirrored
 from bartack.resilience._store import StateStore
-from bartack.telemetry import OutboxAdded, OutboxDead, OutboxDelivered, OutboxDropped, OutboxRetried
+from bartack.resilience.mirror import Mirror
+from bartack.resilience.outbox.row import PATTERN, Claim, Verdict, mirrored
+from bartack.telemetry.catalogue import (
+    OutboxAdded,
+    OutboxDead,
+    OutboxDelivered,
+    OutboxDropped,
+    OutboxRetried,
+)
 
 _log = logging.getLogger("bartack.resilience")
 _QUIET_S: Final = 60.0

@@ -1,7 +1,7 @@
 """The socket on which a service of this user is reached without a port that another user could have taken.
 
-It is in the user's state home, which is closed to others, and is named after the port. One process at a time has it, by a lock
-that ends with the process; so a socket that a killed service has left is replaced and one that is in use is not.
+It is in the user's state home, which is closed to others. One process at a time has it, by a lock that ends with the process; so
+a socket that a killed service has left is replaced and one that is in use is not.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final, Self
 
-from bartack.core import FILE_MODE, clear_sockets, make_own_folder, socket_place
+from bartack.core.disk import FILE_MODE
+from bartack.core.sockets import clear_sockets, make_own_folder, socket_place
+from bartack.core.trust import make_private
 from bartack.errors import PeerRefusedError, UnsafeSocketError
-from bartack.resilience import make_private, service_socket
 
-_log = logging.getLogger("bartack.tracking")
+_log = logging.getLogger("bartack.resilience")
 _BACKLOG: Final = 1024
 
 
 class OwnSocket:
-    """The socket of the service for a port; a context manager. Where it cannot be had, ``listeners`` is empty.
+    """The socket of a service; a context manager. Where it cannot be had, ``listeners`` is empty.
 
     Args:
-        port: The port that the service has, or would have, on this machine.
-        home: The state home; by default that of this user.
+        path: Where it is, or a link to it.
     """
 
-    def __init__(self, port: int, home: Path | None = None) -> None:
-        self.path = service_socket(port, home)
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.listeners: tuple[socket.socket, ...] = ()
         self._lock: int | None = None
 
@@ -67,7 +67,7 @@ class OwnSocket:
     def _open(self) -> None:
         make_private(self.path.parent)
         make_own_folder(str(self.path.parent))
-        self._lock = take_lock(self.path.with_suffix(".lock"))
+        self._lock = take_service_lock(self.path.with_suffix(".lock"))
         if self._lock is None:
             _log.info("%s is in use by another process", self.path)
             return
@@ -78,7 +78,7 @@ class OwnSocket:
             clear_sockets(place)
 
 
-def take_lock(path: Path) -> int | None:
+def take_service_lock(path: Path) -> int | None:
     """A lock as an open descriptor; ``None`` if another process holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:

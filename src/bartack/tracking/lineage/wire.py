@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from bartack.core import canonical
+from bartack.core.canonical_json import canonical
 from bartack.errors import CanonicalJsonError, EventInvalidError, EventValueError
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The rows of the outbox as values: events to keep, claims, verdicts, and how a payload is stored.
 
-Knows the columns and the compression, and no statement that changes anything (``_outbox.py``).
+Knows the columns and the compression, and no statement that changes anything (``outbox.py``).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import Final, NamedTuple
 
-from bartack.resilience._mirror import Mirrored, parse_object
+from bartack.resilience.mirror import Mirrored, parse_object
 
 PATTERN: Final = "pattern"
 HOOK: Final = "hook"

@@ -9,9 +9,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from bartack.core import FILE_MODE, new_token
+from bartack.core.disk import FILE_MODE
+from bartack.core.ids import new_token
+from bartack.core.trust import make_private
 from bartack.errors import TokenFileError
-from bartack.resilience._home import make_private
 
 _SHORTEST: Final = 16
 _LONGEST: Final = 4096

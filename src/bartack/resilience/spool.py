@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from bartack.core import FILE_MODE, RealDisk
-from bartack.resilience._home import make_private
+from bartack.core.disk import FILE_MODE, RealDisk
+from bartack.core.trust import make_private
 
 MAGIC: Final = b"bartack-hook"
 FORMAT: Final = b"1"

@@ -11,15 +11,14 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bartack.core import is_own_socket
-from bartack.resilience._mirror import parse_object
-from bartack.resilience._spool import Header
+from bartack.core.sockets import is_own_socket
+from bartack.core.user_home import user_home
 from bartack.resilience._store import StateStore
-from bartack.resilience._user_home import user_home
+from bartack.resilience.mirror import parse_object
+from bartack.resilience.spool import Header
 
 PING: Final = "ping"
 WAKE: Final = "wake"
-STOP: Final = "stop"
 FRAME_MOST: Final = 16 * 1024 * 1024
 
 

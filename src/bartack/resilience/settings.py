@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
-    from bartack.core import Flaw
+    from bartack.core.flaws import Flaw
 
 _log = logging.getLogger("bartack.resilience")
 
@@ -178,7 +178,7 @@ def load_settings(
 
 def setting_flaws(config: Mapping[str, object]) -> Iterator[Flaw]:
     """What is wrong with the sections of a configuration that are read here. None of it is ever an error."""
-    from bartack.core import Flaw, unknown_name  # noqa: PLC0415 - hooks start faster without it
+    from bartack.core.flaws import Flaw, unknown_name  # noqa: PLC0415 - hooks start faster without it
 
     keys = {option.key: option for option in _OPTIONS}
     for name in dict.fromkeys(key.partition(".")[0] for key in keys):
@@ -222,7 +222,7 @@ def find_state_dir(start: str | os.PathLike[str] | None) -> str | None:
 
 def _is_private(directory: str) -> bool:
     """Whether only this user can change a state directory; one that others can change is not used, and a warning says so."""
-    from bartack.core import check_private  # noqa: PLC0415 - only projects with a state directory need it
+    from bartack.core.trust import check_private  # noqa: PLC0415 - only projects with a state directory need it
     from bartack.errors import UntrustedError  # noqa: PLC0415 - likewise
 
     try:
@@ -253,7 +253,7 @@ def _load_config(path: str | None) -> dict[str, object]:
         return {}
     import tomllib  # noqa: PLC0415 - only projects with a configuration need it
 
-    from bartack.core import check_settings  # noqa: PLC0415 - likewise
+    from bartack.core.trust import check_settings  # noqa: PLC0415 - likewise
     from bartack.errors import UntrustedError  # noqa: PLC0415 - likewise
 
     try:

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from bartack.core.user_home import user_home
 from bartack.errors import ServiceAnswerError
 from bartack.resilience._retry_after import parse_retry_after
-from bartack.resilience._settings import Settings
-from bartack.resilience._token import load_token, read_token
-from bartack.resilience._user_home import TOKEN_FILE, user_home
+from bartack.resilience.service_files import TOKEN_FILE
+from bartack.resilience.settings import Settings
+from bartack.resilience.tokens import load_token, read_token
 
 if TYPE_CHECKING:
     import httpx
@@ -27,7 +28,7 @@ TRACK_BATCH: Final = f"{BASE}/lineage/track/batch"
 HEALTH: Final = f"{BASE}/health"
 CALL_TIMEOUT_S: Final = 2.0
 PROOF_OFF: Final = "off"
-_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 _DETAIL: Final = 200
 
 
@@ -56,7 +57,7 @@ def bearer_for(url: str, settings: Settings) -> str:
     if settings.token_file:
         return read_token(settings.token_file)
     parts = urlsplit(url)
-    own = parts.scheme == "https" and parts.hostname in _LOOPBACK
+    own = parts.scheme == "https" and parts.hostname in LOOPBACK
     return load_token(user_home() / TOKEN_FILE) if own else ""
 
 
@@ -94,7 +95,7 @@ def open_client(url: str, timeout_s: float, settings: Settings) -> httpx.AsyncCl
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     # Loading the certificates takes longer than a call; over plain HTTP an empty store does, and no redirect is followed.
     verify: ssl.SSLContext | bool = parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust = parts.hostname not in _LOOPBACK  # a proxy cannot reach this machine's own services
+    trust = parts.hostname not in LOOPBACK  # a proxy cannot reach this machine's own services
     return httpx.AsyncClient(timeout=timeout_s, headers=headers, verify=verify, trust_env=trust)
 
 

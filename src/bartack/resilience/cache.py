@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from bartack.core import Clock, Redactor
+from bartack.core.clock import Clock
+from bartack.core.redact import Redactor
 from bartack.errors import (
     CircuitOpenError,
     OutboxFullError,
@@ -23,14 +24,14 @@ from bartack.errors import (
     TokenFileError,
 )
 from bartack.resilience._breaker import fault_of, status_of
-from bartack.resilience._home import state_home
-from bartack.resilience._importing import import_files, import_spool
-from bartack.resilience._mirror import encode_event, parse_object, read_mirrored
-from bartack.resilience._outbox import CLAIM_MOST, Limits, Outbox, bump
-from bartack.resilience._outbox_row import DELIVERED, PATTERN, RELEASED, Claim, NewEvent, Verdict
-from bartack.resilience._settings import MAX_AGE_DAYS, MAX_SIZE_MB, given, load_settings
-from bartack.resilience._spool import PATTERN_EVENT, Header, Spool
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
+from bartack.resilience.home import state_home
+from bartack.resilience.importing import import_files, import_spool
+from bartack.resilience.mirror import encode_event, parse_object, read_mirrored
+from bartack.resilience.outbox.outbox import CLAIM_MOST, Limits, Outbox, bump
+from bartack.resilience.outbox.row import DELIVERED, PATTERN, RELEASED, Claim, NewEvent, Verdict
+from bartack.resilience.settings import MAX_AGE_DAYS, MAX_SIZE_MB, given, load_settings
+from bartack.resilience.spool import PATTERN_EVENT, Header, Spool
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger("bartack.resilience")

@@ -1,4 +1,4 @@
-"""Where state lives: the state home of an event, and the time that all share. That of the user is in ``_user_home.py``.
+"""Where state lives: the state home of an event, and the time that all share. That of the user is ``core.user_home``.
 
 Directories are made on first use, for their owner only. Which file is where in them is decided by the modules that own them.
 """
@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from bartack.core import make_private as make_private  # noqa: PLC0414 - the modules of this package take it from here
-from bartack.resilience._settings import find_config, find_state_dir, load_settings
-from bartack.resilience._user_home import user_home
+from bartack.core.user_home import user_home
+from bartack.resilience.settings import find_config, find_state_dir, load_settings
 
 DATABASE: Final = "outbox.db"
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bartack.core import FILE_MODE
+from bartack.core.disk import FILE_MODE
 
 _log = logging.getLogger("bartack.resilience")
 _PREFIX: Final = "pending_"

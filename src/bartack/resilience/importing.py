@@ -12,12 +12,12 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bartack.core import Redactor
+from bartack.core.redact import Redactor
 from bartack.errors import OutboxFullError
-from bartack.resilience._mirror import Mirror, Mirrored, encode_event, parse_object, read_mirrored
-from bartack.resilience._outbox import Outbox, bump
-from bartack.resilience._outbox_row import HOOK, PATTERN, NewEvent
-from bartack.resilience._spool import PATTERN_EVENT, Spool, hook_event_id, put_file_aside, split_event
+from bartack.resilience.mirror import Mirror, Mirrored, encode_event, parse_object, read_mirrored
+from bartack.resilience.outbox.outbox import Outbox, bump
+from bartack.resilience.outbox.row import HOOK, PATTERN, NewEvent
+from bartack.resilience.spool import PATTERN_EVENT, Spool, hook_event_id, put_file_aside, split_event
 
 _log = logging.getLogger("bartack.resilience")
 _PORTION: Final = 64

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from bartack.tracking.lineage._graph import LineagePicture
 from bartack.tracking.lineage._layout import Edge as Line
 from bartack.tracking.lineage._layout import Layout, lay_out
-from bartack.tracking.lineage._wire import Edge, LineageNode
+from bartack.tracking.lineage.wire import Edge, LineageNode
 
 BOX_WIDTH: Final = 188
 BOX_HEIGHT: Final = 54
@@ -93,6 +93,45 @@ class Point(NamedTuple):
     y: float
 
 
+class Box(NamedTuple):
+    """A version of a pattern: its name and facts are cut to fit."""
+
+    node: LineageNode
+    corner: Point
+    name: str
+    facts: str
+    title: str
+    is_root: bool
+    is_cut: bool
+    """There is more beyond it."""
+
+
+class Arrow(NamedTuple):
+    """An edge; ``number`` is the place of its type in ``WORDS``."""
+
+    number: int
+    path: str
+    title: str
+
+
+class LegendKey(NamedTuple):
+    """What the arrows of a number stand for."""
+
+    number: int
+    word: str
+    place: Point
+
+
+class LineageDrawing(NamedTuple):
+    """The shapes of a drawing."""
+
+    width: int
+    height: int
+    arrows: list[Arrow]
+    boxes: list[Box]
+    legend: list[LegendKey]
+
+
 def draw_svg(picture: LineagePicture) -> str:
     """A picture as an SVG file."""
     drawing = _drawing(picture)
@@ -162,7 +201,8 @@ def _row(node: LineageNode, *, here: bool) -> str:
     return f"{start}<td>{_text(_title(node))}</td>{cells}<td><code>{_text(node.pattern_id)}</code></td></tr>"
 
 
-def _drawing(picture: LineagePicture, *, styled: bool = True) -> str:
+def draw_shapes(picture: LineagePicture) -> LineageDrawing:
+    """The shapes of a picture, for a page that writes its own markup and has its own style."""
     edges = [
         edge for edge in picture.edges if {edge.parent_node_id, edge.child_node_id} <= set(picture.nodes)
     ]
@@ -171,17 +211,32 @@ def _drawing(picture: LineagePicture, *, styled: bool = True) -> str:
     width = (layout.layers - 1) * COLUMN + BOX_WIDTH + 2 * MARGIN
     width = max(width, 2 * MARGIN + len(used) * 104)
     height = round((layout.rows - 1) * ROW + BOX_HEIGHT + 2 * MARGIN + (LEGEND if used else 0))
+    return LineageDrawing(
+        width,
+        height,
+        [_arrow(edge, layout) for edge in edges],
+        [_box(node, layout, picture) for node in picture.nodes.values()],
+        [
+            LegendKey(WORDS_ORDER[kind], WORDS[kind], Point(MARGIN + place * 104, height - LEGEND / 2))
+            for place, kind in enumerate(used)
+        ],
+    )
+
+
+def _drawing(picture: LineagePicture, *, styled: bool = True) -> str:
+    shapes = draw_shapes(picture)
+    width, height = shapes.width, shapes.height
     # On a page it shrinks to fit, as long as it can be read.
     least = "" if styled else f' style="min-width: {round(width * 0.72)}px"'
     style = f"<style>{_STYLE}</style>\n" if styled else ""
     parts = [
         f'<svg class="lineage" xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"{least} '
         f'viewBox="0 0 {width} {height}" role="img" aria-label="lineage of {_text(_title(picture.root))}">',
-        f"{style}<defs>{''.join(_head(WORDS_ORDER[kind]) for kind in used)}</defs>",
+        f"{style}<defs>{''.join(_head(key.number) for key in shapes.legend)}</defs>",
         f'<rect class="paper" width="{width}" height="{height}"/>',
-        *(_edge(edge, layout) for edge in edges),
-        *(_box(node, layout, picture) for node in picture.nodes.values()),
-        _legend(used, height),
+        *(_write_arrow(arrow) for arrow in shapes.arrows),
+        *(_write_box(box) for box in shapes.boxes),
+        "\n".join(_write_key(key) for key in shapes.legend),
         "</svg>",
     ]
     return "\n".join(parts)
@@ -201,7 +256,7 @@ def _corner(layout: Layout, node_id: str) -> Point:
     return Point(MARGIN + layout.layer[node_id] * COLUMN, MARGIN + layout.height[node_id] * ROW)
 
 
-def _edge(edge: Edge, layout: Layout) -> str:
+def _arrow(edge: Edge, layout: Layout) -> Arrow:
     start, end = _corner(layout, edge.parent_node_id), _corner(layout, edge.child_node_id)
     bends = layout.bends[Line(edge.parent_node_id, edge.child_node_id)]
     points = [Point(start.x + BOX_WIDTH, start.y + BOX_HEIGHT / 2)]
@@ -209,11 +264,14 @@ def _edge(edge: Edge, layout: Layout) -> str:
         x, y = MARGIN + layer * COLUMN, MARGIN + height * ROW + BOX_HEIGHT / 2
         points += [Point(x, y), Point(x + BOX_WIDTH, y)]
     points.append(Point(end.x - 2, end.y + BOX_HEIGHT / 2))
-    number = WORDS_ORDER.get(edge.edge_type, 0)
     title = f"{WORDS.get(edge.edge_type, edge.edge_type)}, {edge.edge_weight:.0%} alike"
+    return Arrow(WORDS_ORDER.get(edge.edge_type, 0), _curve(points), title)
+
+
+def _write_arrow(arrow: Arrow) -> str:
     return (
-        f'<path class="edge e{number}" d="{_curve(points)}" marker-end="url(#head{number})">'
-        f"<title>{_text(title)}</title></path>"
+        f'<path class="edge e{arrow.number}" d="{arrow.path}" marker-end="url(#head{arrow.number})">'
+        f"<title>{_text(arrow.title)}</title></path>"
     )
 
 
@@ -229,36 +287,41 @@ def _curve(points: list[Point]) -> str:
     return path
 
 
-def _box(node: LineageNode, layout: Layout, picture: LineagePicture) -> str:
-    corner = _corner(layout, node.node_id)
-    kinds = ["box"]
-    kinds += ["root"] if node.node_id == picture.root.node_id else []
-    kinds += ["stub"] if node.stub else []
-    kinds += ["old"] if node.deprecated else []
+def _box(node: LineageNode, layout: Layout, picture: LineagePicture) -> Box:
     title = f"{_title(node)}\n{node.pattern_id}\nversion {node.version}, generation {node.generation}"
     state = "deprecated" if node.deprecated else "not known yet" if node.stub else node.language
-    facts = f"{node.version} · {state}"
-    more = f'<text class="more" x="{BOX_WIDTH - 24}" y="20">…</text>' if node.node_id in picture.cut else ""
-    return (
-        f'<g class="{" ".join(kinds)}" transform="translate({corner.x:.1f} {corner.y:.1f})">'
-        f"<title>{_text(title)}</title>"
-        f'<rect width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="9"/>'
-        f'<text class="name" x="14" y="23">{_text(_fit(_title(node), NAME_CELLS))}</text>'
-        f'<text class="fact" x="14" y="41">{_text(_fit(facts, FACT_CELLS))}</text>{more}</g>'
+    return Box(
+        node,
+        _corner(layout, node.node_id),
+        _fit(_title(node), NAME_CELLS),
+        _fit(f"{node.version} · {state}", FACT_CELLS),
+        title,
+        node.node_id == picture.root.node_id,
+        node.node_id in picture.cut,
     )
 
 
-def _legend(used: list[str], height: int) -> str:
-    y = height - LEGEND / 2
-    items: list[str] = []
-    for place, kind in enumerate(used):
-        x = MARGIN + place * 104
-        number = WORDS_ORDER[kind]
-        items.append(
-            f'<path class="edge e{number}" d="M{x} {y} L{x + 24} {y}" marker-end="url(#head{number})"/>'
-            f'<text class="legend" x="{x + 31}" y="{y + 4}">{WORDS[kind]}</text>'
-        )
-    return "\n".join(items)
+def _write_box(box: Box) -> str:
+    kinds = ["box"]
+    kinds += ["root"] if box.is_root else []
+    kinds += ["stub"] if box.node.stub else []
+    kinds += ["old"] if box.node.deprecated else []
+    more = f'<text class="more" x="{BOX_WIDTH - 24}" y="20">…</text>' if box.is_cut else ""
+    return (
+        f'<g class="{" ".join(kinds)}" transform="translate({box.corner.x:.1f} {box.corner.y:.1f})">'
+        f"<title>{_text(box.title)}</title>"
+        f'<rect width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="9"/>'
+        f'<text class="name" x="14" y="23">{_text(box.name)}</text>'
+        f'<text class="fact" x="14" y="41">{_text(box.facts)}</text>{more}</g>'
+    )
+
+
+def _write_key(key: LegendKey) -> str:
+    (x, y), number = key.place, key.number
+    return (
+        f'<path class="edge e{number}" d="M{x} {y} L{x + 24} {y}" marker-end="url(#head{number})"/>'
+        f'<text class="legend" x="{x + 31}" y="{y + 4}">{key.word}</text>'
+    )
 
 
 def _title(node: LineageNode) -> str:

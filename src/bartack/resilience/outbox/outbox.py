@@ -1,8 +1,8 @@
 """The outbox: events for a service that may be unavailable, as rows with leases.
 
 A row is claimed with a lease and a token, and only the holder of the current token can finish it. If that process is killed, others
-can claim the row when the lease ends. Which call delivers an event is not decided here (``_delivery.py``, ``_cache.py``). The rows
-as values are in ``_outbox_row.py``, telemetry and readable copies in ``_outbox_reports.py``.
+can claim the row when the lease ends. Which call delivers an event is not decided here (``_delivery.py``, ``cache.py``). The rows
+as values are in ``row.py``, telemetry and readable copies in ``_reports.py``.
 
 The states, and what leads from one to another:
 
@@ -27,11 +27,12 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from bartack.core import Backoff
+from bartack.core.backoff import Backoff
 from bartack.errors import OutboxFullError
-from bartack.resilience._mirror import Mirror
-from bartack.resilience._outbox_reports import OutboxReports
-from bartack.resilience._outbox_row import (
+from bartack.resilience._store import BUSY_S, StateStore
+from bartack.resilience.mirror import Mirror
+from bartack.resilience.outbox._reports import OutboxReports
+from bartack.resilience.outbox.row import (
     CLAIM_COLUMNS,
     PATTERN,
     Claim,
@@ -43,8 +44,7 @@ from bartack.resilience._outbox_row import (
     pack,
     unpack,
 )
-from bartack.resilience._settings import Settings
-from bartack.resilience._store import BUSY_S, StateStore
+from bartack.resilience.settings import Settings
 
 T = TypeVar("T")
 
@@ -363,14 +363,14 @@ class Outbox:
         query = "SELECT recipient,count(*) FROM outbox WHERE kind=? AND state IN ('pending','leased') GROUP BY recipient"
         return dict(self._read(query, (PATTERN,)))
 
-    def next_due_s(self) -> float | None:
-        """In how many seconds the next row is due or its lease is over; ``None`` if nothing waits."""
+    def next_due_s(self, *, besides: Sequence[str] = ()) -> float | None:
+        """In how many seconds the next row is due or its lease is over; ``None`` if nothing waits. ``besides``: kinds left out."""
         now, boot = self.store.now(), self.store.boot
         query = (
             "SELECT min(CASE WHEN boot<>? THEN 0 WHEN state='leased' THEN lease_until ELSE next_attempt_at END)"
-            " FROM outbox WHERE state IN ('pending','leased')"
+            f" FROM outbox WHERE state IN ('pending','leased') AND kind NOT IN ({','.join('?' * len(besides))})"
         )
-        due: float | None = self._read(query, (boot,))[0][0]
+        due: float | None = self._read(query, (boot, *besides))[0][0]
         return None if due is None else max(0.0, due - now)
 
     def counters(self) -> dict[str, int]:
