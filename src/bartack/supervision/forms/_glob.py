@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from bartack.core import StateDir
+from bartack.core.state_dir import StateDir
 
 _ACTIVE: Final = frozenset("*?[")
 

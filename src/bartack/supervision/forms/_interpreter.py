@@ -40,7 +40,7 @@ from bartack.supervision.forms._form import (
 from bartack.supervision.forms._glob import Piece, expand
 from bartack.supervision.parent._spawn import EXIT_INTERNAL, StartError, plan_command
 from bartack.supervision.process._encoding import encode_word
-from bartack.supervision.process._system import system
+from bartack.supervision.process.system import system
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126

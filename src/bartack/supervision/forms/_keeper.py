@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from bartack.supervision.forms import form_main
-from bartack.supervision.parent._parent import run_parent
+from bartack.supervision.parent.parent import run_parent
 
 if __name__ == "__main__":
     sys.exit(run_parent(form_main))

@@ -28,6 +28,7 @@ from bartack.supervision.lint._rules import (
     WAITS,
     Wait,
 )
+from bartack.supervision.lint._versions import find_version_names
 
 _ALLOW: Final = re.compile(r"#\s*bartack:\s*allow\[([a-z_,\s]+)\]\s*(.*)")
 _CANCELLATIONS: Final = frozenset(
@@ -61,7 +62,8 @@ def _read_allowed(text: str, file: str) -> tuple[dict[int, set[str]], list[Findi
     """What each line is allowed, and where the reason is missing."""
     allowed: dict[int, set[str]] = {}
     complaints: list[Finding] = []
-    for line, column, comment in _comments(text):
+    # Few files have such a comment, and to take a text apart takes longer than everything else that is done with it.
+    for line, column, comment in _comments(text) if _ALLOW.search(text) else ():
         found = _ALLOW.search(comment)
         if found is None:
             continue
@@ -92,7 +94,7 @@ def _comments(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _look(file: File, path: str) -> Iterator[Hit]:
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Call):
             yield from _look_at_call(file, node)
         elif isinstance(node, ast.Try):
@@ -101,6 +103,7 @@ def _look(file: File, path: str) -> Iterator[Hit]:
     yield from find_forgotten(code)
     yield from find_caught(code)
     yield from find_nondeterminism(code)
+    yield from find_version_names(code)
 
 
 def _look_at_call(file: File, call: ast.Call) -> Iterator[Hit]:

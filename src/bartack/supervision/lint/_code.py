@@ -42,7 +42,7 @@ class WorkerCode:
 
     def _given_to_steps(self) -> Iterator[ast.AST]:
         """What ``ctx.step`` is given to call."""
-        for node in ast.walk(self.file.tree):
+        for node in self.file.nodes:
             if isinstance(node, ast.Call) and self._is_step_call(node) and node.args:
                 yield node.args[0]
 
@@ -54,7 +54,7 @@ class WorkerCode:
         plain = {node.name: node for node in self.file.tree.body if isinstance(node, Function)}
         waiting = [
             (node, node.name)
-            for node in ast.walk(self.file.tree)
+            for node in self.file.nodes
             if isinstance(node, Function) and self._has_context(node)
         ]
         while waiting:

@@ -16,14 +16,18 @@ class File:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.names = Names(tree)
+        self.nodes: list[ast.AST] = [tree]
+        """All of them, from the outside in. They are collected once: each walk over a tree takes as long as parsing it."""
         self._above: dict[ast.AST, ast.AST] = {}
+        for node in self.nodes:
+            for child in ast.iter_child_nodes(node):
+                self._above[child] = node
+                self.nodes.append(child)
+        self.names = Names(self.nodes)
         self.joined: set[str] = set()
         """What ``join`` is called on; empty text: something without a name."""
         self.queues: set[str] = set()
-        for node in ast.walk(tree):
-            for child in ast.iter_child_nodes(node):
-                self._above[child] = node
+        for node in self.nodes:
             self._note(node)
 
     def _note(self, node: ast.AST) -> None:

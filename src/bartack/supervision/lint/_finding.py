@@ -21,6 +21,7 @@ TYPES: Final = {
     "missing_cleanup": "a monitor that is never removed",
     "nondeterminism": "a call in a worker that is not repeatable on replay",
     "forgotten_await": "a call that is never awaited",
+    "version_name": "a version without a fixed name",
     "caught_failure": "a failure of a worker that cannot be caught",
     "swallowed_cancel": "a cancellation that is not passed on",
     "file_error": "a file that cannot be read as Python",
@@ -33,7 +34,9 @@ Severity = Literal["error", "warning"]
 ERRORS: Final = frozenset({"forgotten_await", "file_error"})
 """Findings with which a program is not run; it runs with the others."""
 
-OF_PROGRAMS: Final = frozenset({*ERRORS, "nondeterminism", "caught_failure", "swallowed_cancel"})
+OF_PROGRAMS: Final = frozenset(
+    {*ERRORS, "nondeterminism", "version_name", "caught_failure", "swallowed_cancel"}
+)
 """Findings about the program itself, which ``bartack run`` shows; the others are about the code around it."""
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 
 class Names:
-    """The imports of one file."""
+    """The imports among the nodes of one file."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, nodes: Iterable[ast.AST]) -> None:
         self._known: dict[str, str] = {}
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 self._add_modules(node)
             elif isinstance(node, ast.ImportFrom):

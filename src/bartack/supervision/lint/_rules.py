@@ -286,6 +286,7 @@ CTX_AWAITED: Final = frozenset(
         "trap",
         "unlink",
         "uuid",
+        "version",
         "write",
     }
 )

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from bartack.supervision.process._cgroup import Cgroup
-from bartack.supervision.process._limits import ORIGINAL, raise_files
-from bartack.supervision.process._system import system
+from bartack.supervision.process.cgroup import Cgroup
+from bartack.supervision.process.limits import ORIGINAL, raise_files
+from bartack.supervision.process.system import system
 
 Entry = Callable[[bytes, list[int]], int]
 """What a forked child does with its payload and descriptors; it returns the exit code."""

@@ -1,7 +1,7 @@
 """The children of a parent program and their trees, from the start of a child until nothing of it is left.
 
 Adopts what was forked, reaps, stops, kills, and reports each of these to the hub. When to look is decided by the loop in
-``_parent.py``; ``process/_membership.py`` says which process belongs to which child, ``process/_tree.py`` kills.
+``parent.py``; ``process/_membership.py`` says which process belongs to which child, ``process/tree.py`` kills.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Literal
 
+from bartack.supervision.parent._holding import HeldTrees
+from bartack.supervision.parent._relay import Relays
 from bartack.supervision.parent._spawn import FAILURE, StartError
-from bartack.supervision.parent._wire import Channel, Command, Exited, Gone, Started, StartFailed
-from bartack.supervision.process._cgroup import Cgroup, CgroupTree
-from bartack.supervision.process._facts import ProcessFacts, ProcessId
+from bartack.supervision.parent.wire import Channel, Command, Exited, Gone, Started, StartFailed
 from bartack.supervision.process._membership import Membership, TrackedChild
-from bartack.supervision.process._system import system
-from bartack.supervision.process._tree import KILL_TIMEOUT_S, ROUND_S, iter_below_me, kill_round
+from bartack.supervision.process.cgroup import Cgroup, CgroupTree
+from bartack.supervision.process.facts import ProcessFacts, ProcessId
+from bartack.supervision.process.system import system
+from bartack.supervision.process.tree import KILL_TIMEOUT_S, ROUND_S, iter_below_me, kill_round
 
 _LOOK_S: Final = 1.0
 """How often to look where orphans are not reparented to us, so that they are known before they are orphans."""
@@ -87,6 +89,9 @@ class Trees:
         self._reports: dict[int, Child] = {}
         self._look_at = 0.0
         """When to look after the ending trees next; deaths bring it forward."""
+        self.holding = HeldTrees(self._iter_all, cgroups)
+        self.relays = Relays()
+        """Copies what children write whose output is relayed."""
 
     def find(self, token: int) -> Child | None:
         """The child with this token, if it is not gone."""
@@ -105,9 +110,10 @@ class Trees:
         """What the loop has to wait for, to be readable, besides signals."""
         yield from self._reports
         yield from self._watches
+        yield from self.relays.descriptors()
 
     def next_look(self) -> float | None:
-        """When to look after the trees, by the monotonic clock; ``None`` if there is none to look after."""
+        """When to look after the trees, by the clock of ``holding``; ``None`` if there is none to look after."""
         ending = self._ending.values()
         if not ending and (system.SUBREAPER or not self._children):
             return None
@@ -115,6 +121,7 @@ class Trees:
 
     def look(self, ready: set[int]) -> None:
         """Take note of starts and deaths, and look after the trees when it is time. ``ready`` are readable descriptors."""
+        self.relays.copy(ready)
         for fd in ready & self._reports.keys():
             self._resolve_start(self._reports[fd])
         for fd in ready & self._watches.keys():
@@ -123,7 +130,7 @@ class Trees:
         if self._reap():
             self._look_at = 0.0
         next_look = self.next_look()
-        if next_look is not None and time.monotonic() >= next_look:
+        if next_look is not None and self.holding.now() >= next_look:
             self._look_after_trees()
 
     # Starting.
@@ -166,6 +173,7 @@ class Trees:
         """A start failed; what was forked before is killed, and the hub gets the reason when all of it is gone."""
         failure = error if isinstance(error, StartError) else StartError(error.errno or errno.EIO, str(error))
         if not pids:
+            self.relays.finish(token)
             if self._cgroups is not None and cgroup is not None:
                 self._cgroups.settle(cgroup)
                 self._cgroups.drop(cgroup)
@@ -239,7 +247,7 @@ class Trees:
     def stop(self, child: Child, grace_s: float) -> None:
         """Terminate a tree, and kill what is left of it after ``grace_s`` seconds."""
         self._reap()  # a process that has ended by now was not stopped by us
-        until = time.monotonic() + grace_s
+        until = self.holding.now() + grace_s
         if child.state == "running":
             child.state = "stopping"
             self._begin_end(child)
@@ -262,7 +270,7 @@ class Trees:
         if child.state != "killing":
             child.state = "killing"
             self._begin_end(child)
-            child.until = time.monotonic() + KILL_TIMEOUT_S
+            child.until = self.holding.now() + KILL_TIMEOUT_S
             self._look_at = 0.0
 
     def _watch(self, child: Child, facts: ProcessFacts) -> None:
@@ -289,7 +297,7 @@ class Trees:
 
     def _look_after_trees(self) -> None:
         """Bring every tree that has to end one round further, and report those that are empty."""
-        now = time.monotonic()
+        now = self.holding.now()
         self._look_at = now + _LOOK_S
         if not system.SUBREAPER:
             self._members(self._children.values())
@@ -360,6 +368,7 @@ class Trees:
             self._roots.pop(pid, None)
         self._close_report(child)
         child.close_pidfds()
+        self.relays.finish(child.token)
         self._membership.remove(child.token)
         del self._children[child.token]
         self._ending.pop(child.token, None)

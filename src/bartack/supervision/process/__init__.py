@@ -1,5 +1,5 @@
 """Processes of this machine: what the system knows of them, their trees, control groups and locks.
 
-Starts nothing that lives longer than a call, and knows nothing of hubs. Start with ``_facts.py`` and ``_tree.py``; ``_system.py``
+Starts nothing that lives longer than a call, and knows nothing of hubs. Start with ``facts.py`` and ``tree.py``; ``system.py``
 chooses between ``_linux.py`` and ``_darwin.py``.
 """

@@ -1,4 +1,4 @@
-"""macOS: facts from ``libproc``. The same functions as in ``_linux.py``; ``_system.py`` chooses.
+"""macOS: facts from ``libproc``. The same functions as in ``_linux.py``; ``system.py`` chooses.
 
 There is no subreaper, no death signal and no pidfd. Orphans go to the first process, so a parent has to remember who was
 below it, by scans, process groups, sessions and environments. What appears and daemonizes between two scans with a cleared
@@ -14,11 +14,11 @@ import os
 import select
 import struct
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
-from bartack.supervision.process._facts import ProcessFacts
+from bartack.supervision.process.facts import ProcessFacts
 
 SUBREAPER: Final = False
 RSS_UNIT_BYTES: Final = 1
@@ -167,6 +167,10 @@ def find_slot(name: str) -> tuple[int, int] | None:
 
 def fill_slot(slot: tuple[int, int], value: str) -> None:
     """Nothing to fill: ``find_slot`` finds none."""
+
+
+def rewrite_command(words: Sequence[str]) -> None:
+    """Other processes read a copy that the kernel keeps."""
 
 
 def thread_count() -> int:

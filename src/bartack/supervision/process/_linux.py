@@ -1,4 +1,4 @@
-"""Linux: facts from ``/proc``, ``prctl``, pidfds. The same functions as in ``_darwin.py``; ``_system.py`` chooses."""
+"""Linux: facts from ``/proc``, ``prctl``, pidfds. The same functions as in ``_darwin.py``; ``system.py`` chooses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from bartack.supervision.process._facts import ProcessFacts
+from bartack.supervision.process.facts import ProcessFacts
 
 assert sys.platform == "linux"
 
@@ -227,7 +227,8 @@ def read_command(pid: int, proc: str = PROC) -> list[str]:
             text = file.read()
     except OSError:
         return []
-    return [os.fsdecode(word) for word in text.removesuffix(b"\0").split(b"\0")] if text else []
+    # One that has changed its words (``rewrite_command``) may have left room after them.
+    return [os.fsdecode(word) for word in text.rstrip(b"\0").split(b"\0")] if text else []
 
 
 def iter_open_files(pid: int, proc: str = PROC) -> Iterator[str]:
@@ -279,6 +280,17 @@ def fill_slot(slot: tuple[int, int], value: str) -> None:
     text = os.fsencode(value)
     if len(text) <= size:
         ctypes.memmove(address, text.ljust(size, b"\0"), size)
+
+
+def rewrite_command(words: Sequence[str]) -> None:
+    """Have others read these words as the command of this process; what exceeds the room of its first command is cut off."""
+    with open("/proc/self/stat", "rb") as file:
+        field = file.read().rpartition(b")")[2].split()
+    start, end = int(field[45]), int(field[46])
+    if not 0 < start < end:
+        return  # the kernel does not say where
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - start - 1]
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 
 def thread_count() -> int:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from bartack.supervision.process._facts import ProcessFacts, ProcessId
-from bartack.supervision.process._system import system
+from bartack.supervision.process.facts import ProcessFacts, ProcessId
+from bartack.supervision.process.system import system
 
 MARKS: Final = ("BARTACK_WORKER", "BARTACK_STEP")
 """The variables that name the worker and the step a process was started for."""

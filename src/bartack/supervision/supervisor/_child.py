@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from bartack.errors import BartackError
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport
-from bartack.supervision.supervisor._spec import ChildSpec
+from bartack.supervision.supervisor.spec import ChildSpec
 
 ChildState = Literal[
     "idle", "starting", "running", "waiting", "failed", "stopping", "stopped", "ended", "escalated"

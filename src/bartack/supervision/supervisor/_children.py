@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import BartackError, ChildNotFoundError
 from bartack.supervision.supervisor._child import (
     Answer,
@@ -24,13 +24,13 @@ from bartack.supervision.supervisor._child import (
 )
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport, Decision
 from bartack.supervision.supervisor._restart import Intensity
-from bartack.supervision.supervisor._spec import ChildSpec, SupervisorSpec
-from bartack.telemetry import (
+from bartack.supervision.supervisor.spec import ChildSpec, SupervisorSpec
+from bartack.telemetry import Telemetry
+from bartack.telemetry.catalogue import (
     SupervisorChildEnded,
     SupervisorChildRestarted,
     SupervisorChildStarted,
     SupervisorEscalated,
-    Telemetry,
 )
 
 SECOND_NS: Final = 1_000_000_000

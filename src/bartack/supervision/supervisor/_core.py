@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import (
     BartackError,
     ChildSpecError,
@@ -26,7 +26,7 @@ from bartack.supervision.supervisor._child import ALIVE, Answer, Child, ChildInf
 from bartack.supervision.supervisor._children import SECOND_NS, Children
 from bartack.supervision.supervisor._report import ChildEnd
 from bartack.supervision.supervisor._sequencer import Sequencer, SupervisorState
-from bartack.supervision.supervisor._spec import ChildSpec, SupervisorSpec
+from bartack.supervision.supervisor.spec import ChildSpec, SupervisorSpec
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 

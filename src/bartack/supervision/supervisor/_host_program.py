@@ -15,7 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.supervision.parent._parent import run_parent
+from bartack.supervision.parent.parent import run_parent
 
 HOST_PROGRAM: Final = "bartack.supervision.supervisor._host_program"
 """The module to start."""

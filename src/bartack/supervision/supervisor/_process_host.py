@@ -12,9 +12,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from bartack.core import Clock, new_token
-from bartack.supervision.parent._client import ParentClient
-from bartack.supervision.parent._wire import (
+from bartack.core.clock import Clock
+from bartack.core.ids import new_token
+from bartack.supervision.parent.client import ParentClient
+from bartack.supervision.parent.wire import (
     Exited,
     Gone,
     ParentDied,
@@ -23,8 +24,8 @@ from bartack.supervision.parent._wire import (
     Started,
     StartFailed,
 )
-from bartack.supervision.process._cgroup import kill_dead_cgroups
-from bartack.supervision.process._tree import KILL_TIMEOUT_S, find_by_environment, kill_tree
+from bartack.supervision.process.cgroup import kill_dead_cgroups
+from bartack.supervision.process.tree import KILL_TIMEOUT_S, find_by_environment, kill_tree
 from bartack.supervision.supervisor._host_program import HOST_PROGRAM
 from bartack.supervision.supervisor._restart import Intensity
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from bartack.core import Backoff
+from bartack.core.backoff import Backoff
 
 _SECOND: Final = 1_000_000_000
 

@@ -17,13 +17,14 @@ from functools import partial
 from types import CoroutineType
 from typing import Final, Protocol, cast
 
-from bartack.core import Redactor
-from bartack.supervision.process._memory import count_oom_kills
+from bartack.core.redact import Redactor
+from bartack.supervision.process.memory import count_oom_kills
 from bartack.supervision.supervisor._host_program import describe_function
 from bartack.supervision.supervisor._process_host import ProcessHost
 from bartack.supervision.supervisor._report import ChildEnd
-from bartack.supervision.supervisor._spec import LINE, ChildSpec
-from bartack.telemetry import ProcessOrphanKilled, ProcessSurvivor, Telemetry
+from bartack.supervision.supervisor.spec import LINE, ChildSpec
+from bartack.telemetry import Telemetry
+from bartack.telemetry.catalogue import ProcessOrphanKilled, ProcessSurvivor
 
 log: Final = logging.getLogger("bartack.supervision")
 

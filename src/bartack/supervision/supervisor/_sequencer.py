@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import SupervisorNotRunningError
 from bartack.supervision.supervisor._child import Answer, Child, SupervisorEnded, SupervisorStarted
 from bartack.supervision.supervisor._children import Children, alive_in_reverse
-from bartack.supervision.supervisor._spec import Strategy
+from bartack.supervision.supervisor.spec import Strategy
 
 SupervisorState = Literal["idle", "starting", "running", "restarting", "adding", "stopping", "ended"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from bartack.core import Clock, SystemClock
+from bartack.core.clock import Clock, SystemClock
 from bartack.errors import BartackError, SupervisorNotRunningError
 from bartack.supervision.supervisor._child import (
     Answer,
@@ -30,8 +30,8 @@ from bartack.supervision.supervisor._core import SupervisorCore
 from bartack.supervision.supervisor._process_host import ProcessHost
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport
 from bartack.supervision.supervisor._runners import ProcessRunner, Runner, TaskRunner, log
-from bartack.supervision.supervisor._spec import ChildSpec, SupervisorSpec
 from bartack.supervision.supervisor._watching import ChildTarget, MonitorManager
+from bartack.supervision.supervisor.spec import ChildSpec, SupervisorSpec
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 REPORTS_KEPT: Final = 100

@@ -14,10 +14,11 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from bartack.core import Clock, Closing, SystemClock
+from bartack.core.clock import Clock, SystemClock
+from bartack.core.closing import Closing
 from bartack.errors import DeadlineExceededError, MonitorUnavailableError
 from bartack.supervision.supervisor._child import ChildInfo
-from bartack.supervision.supervisor._monitors import (
+from bartack.supervision.supervisor.monitors import (
     Down,
     Leak,
     LeakReason,
@@ -26,14 +27,8 @@ from bartack.supervision.supervisor._monitors import (
     MonitorStats,
     creators_stack,
 )
-from bartack.telemetry import (
-    NO_TELEMETRY,
-    MonitorCleaned,
-    MonitorCreated,
-    MonitorDown,
-    MonitorLeaked,
-    Telemetry,
-)
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import MonitorCleaned, MonitorCreated, MonitorDown, MonitorLeaked
 
 LEAKS_KEPT: Final = 1000
 NO_TASK: Final = "callback"

@@ -8,9 +8,13 @@ token, and the child goes through these states:
        ├──kill, or it ended and left something──▶ killing                  │
        └──it ended and left nothing────────────────────────────────────────┘
 
+While the lease that the program was given is not valid (``process/lease.py``), everything below stands still: nothing is started,
+stopped or given more time, and the hub's commands wait. When the lease is renewed all of it continues; when it is over, all of it
+is killed.
+
 When the hub dies, everything below is killed and the program ends; its lock goes with it. If the program is killed itself, the
-guardian above it (``_guardian.py``) does that. ``_spawn.py`` forks; ``_trees.py``, the next file to read, has the states of the
-children. Where ``process/_cgroup.py`` can make groups, each child has one.
+guardian above it (``guardian.py``) does that. ``_spawn.py`` forks; ``_trees.py``, the next file to read, has the states of the
+children. Where ``process/cgroup.py`` can make groups, each child has one.
 """
 
 from __future__ import annotations
@@ -22,13 +26,12 @@ import select
 import signal
 import socket
 import sys
-import time
+from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Final, NamedTuple
 
-from bartack.supervision.parent._guardian import EXIT_OWNER_DEAD, NO_LOCK
 from bartack.supervision.parent._spawn import (
     OWN_SIGNALS,
     SLOT,
@@ -43,7 +46,8 @@ from bartack.supervision.parent._spawn import (
     prepare_parent,
 )
 from bartack.supervision.parent._trees import Child, Trees
-from bartack.supervision.parent._wire import (
+from bartack.supervision.parent.guardian import EXIT_OWNER_DEAD, NO_LOCK
+from bartack.supervision.parent.wire import (
     COMMANDS,
     Bye,
     Channel,
@@ -52,12 +56,20 @@ from bartack.supervision.parent._wire import (
     Fork,
     Kill,
     ParentReady,
+    Received,
     Signal,
     Stop,
     Sweep,
 )
-from bartack.supervision.process._cgroup import Cgroup, CgroupTree, NoCgroupsError, open_cgroup_tree
-from bartack.supervision.process._system import system
+from bartack.supervision.process.cgroup import Cgroup, CgroupTree, NoCgroupsError, open_cgroup_tree
+from bartack.supervision.process.lease import LeasePage
+from bartack.supervision.process.system import system
+
+_LEASE_LOOK_S: Final = 1.0
+"""How often to look at the lease: waits for a moment do not count the time in which the machine sleeps, and it does."""
+
+_HELD_LOOK_S: Final = 0.05
+"""How often to look at the lease, and for processes that move, while everything stands still."""
 
 _WARM_UPS: Final = 12
 """After this many runs Python has specialised the code and filled its caches."""
@@ -99,8 +111,12 @@ class Parent:
         warm_up: Callable[[], None] | None = None,
         *,
         lock: int | None = None,
+        lease: LeasePage | None = None,
     ) -> None:
         self._lock = lock
+        self._lease = lease
+        self._waiting: deque[Received[Command]] = deque()
+        """Commands that wait until the lease is valid again."""
         self._channel = channel
         self._owner = owner
         self._entry = entry
@@ -121,11 +137,14 @@ class Parent:
             return self._leaving
         finally:
             self._trees.end_everything()
+            self._trees.relays.finish_all()
             if self._cgroups is not None:
                 self._cgroups.close()
 
     def _turn(self) -> None:
         ready = self._wait()
+        if self._lease is not None:
+            self._heed(self._lease)
         if not ready and self._warm_ups_left:
             self._use_idle_time()
             return
@@ -163,7 +182,22 @@ class Parent:
 
     def _patience_ms(self) -> float | None:
         next_look = self._trees.next_look()
-        return None if next_look is None else max(0.0, (next_look - time.monotonic()) * 1000)
+        wait_s = None if next_look is None else max(0.0, next_look - self._trees.holding.now())
+        if self._lease is not None:
+            left_s = _HELD_LOOK_S if self._trees.holding.is_on else max(0.0, self._lease.left_s())
+            wait_s = min(_LEASE_LOOK_S if wait_s is None else wait_s, left_s, _LEASE_LOOK_S)
+        return None if wait_s is None else wait_s * 1000
+
+    def _heed(self, lease: LeasePage) -> None:
+        """Hold everything below still while the lease is not valid."""
+        if lease.is_over:
+            self._leaving = EXIT_OWNER_DEAD
+        elif lease.left_s() <= 0:
+            self._trees.holding.hold()
+        elif self._trees.holding.is_on:
+            self._trees.holding.free()
+            while self._waiting and self._leaving is None:
+                self._obey_one(self._waiting.popleft())
 
     def _take_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
@@ -189,13 +223,25 @@ class Parent:
                 self._leaving = 0
             else:
                 self._owner_died()
-        for command, fds in received:
-            try:
-                if self._leaving is None:
-                    self._obey(command, fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
+        for one in received:
+            if self._must_wait(one.message):
+                self._waiting.append(one)
+            else:
+                self._obey_one(one)
+
+    def _must_wait(self, command: Command) -> bool:
+        """Whether a command has to wait because everything stands still."""
+        if self._lease is None or isinstance(command, Bye):
+            return False
+        return bool(self._waiting) or self._trees.holding.is_on or self._lease.left_s() <= 0
+
+    def _obey_one(self, received: Received[Command]) -> None:
+        try:
+            if self._leaving is None:
+                self._obey(received.message, received.fds)
+        finally:
+            for fd in received.fds:
+                os.close(fd)
 
     def _obey(self, command: Command, fds: list[int]) -> None:
         match command:
@@ -243,12 +289,15 @@ class Parent:
     def _exec(self, command: Exec, fds: list[int], pids: list[int], cgroup: Cgroup | None) -> int:
         env = dict(command.env)
         plans = plan_pipeline(command.pipeline, command.cwd, env)
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with ExitStack() as opened:
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            opened.callback(os.close, null)
             streams = Streams(*(null if place < 0 else fds[place] for place in command.stdio))
+            if command.relayed:
+                pipe = self._trees.relays.open(command.token, streams.stdout)
+                opened.callback(os.close, pipe)
+                streams = streams._replace(stdout=pipe)
             return fork_pipeline(self._setup, plans, command.cwd, env, streams, pids, cgroup)
-        finally:
-            os.close(null)
 
 
 def _signal_root(pid: int, number: int) -> None:
@@ -272,6 +321,12 @@ def _open_cgroup_tree(lock: int) -> CgroupTree | None:
             cgroups.close()
             return None  # only the hub, which is another user's, may write there
     return cgroups
+
+
+def _open_lease(fd: int) -> LeasePage:
+    lease = LeasePage.open(fd)
+    os.close(fd)
+    return lease
 
 
 def _catch_signals() -> int:
@@ -298,6 +353,7 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     """
     hub, above, lock, socket_fd = map(int, sys.argv[1:5])
     os.set_inheritable(socket_fd, False)
+    lease = _open_lease(int(sys.argv[5])) if len(sys.argv) > 5 else None
     system.set_death_signal(_DEATH_SIGNAL)
     system.set_subreaper()
     wakeup = _catch_signals()
@@ -308,7 +364,8 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, owner, entry, setup, wakeup, _open_cgroup_tree(lock), warm_up, lock=lock)
+    cgroups = _open_cgroup_tree(lock)
+    parent = Parent(channel, owner, entry, setup, wakeup, cgroups, warm_up, lock=lock, lease=lease)
     gc.collect()
     gc.freeze()
     gc.disable()

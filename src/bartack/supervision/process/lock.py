@@ -1,7 +1,7 @@
 """The lock of a run's process tree: an old attempt and a new one never overlap.
 
 Every parent program and its guardian hold a shared lock on one file as long as anything below them lives
-(``parent/_guardian.py``). A new hub takes the exclusive one before it executes anything, releases it, and starts its own
+(``parent/guardian.py``). A new hub takes the exclusive one before it executes anything, releases it, and starts its own
 parents.
 """
 
@@ -12,12 +12,14 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from bartack.core import open_private
+from bartack.core.files import open_private
 from bartack.errors import TreeLockedError
-from bartack.supervision.process._cgroup import kill_dead_tree
-from bartack.supervision.process._tree import KILL_TIMEOUT_S
+from bartack.supervision.process.cgroup import kill_dead_tree
+from bartack.supervision.process.tree import KILL_TIMEOUT_S
 
 _GROUNDS_BYTES: Final = 64 * 1024
 
@@ -26,10 +28,10 @@ _WAITER: Final = (
 )
 
 
-def take_tree_lock(path: str, timeout_s: float) -> int:
+def take_tree_lock(path: str, timeout_s: float, on_kill: Callable[[int], None] | None = None) -> int:
     """Take the lock exclusively: nothing of the tree of an earlier hub is left. Close the descriptor to release it.
 
-    What is left in control groups of parent programs that were killed is ended first.
+    What is left in control groups of parent programs that were killed is killed first, after ``on_kill`` was called with each.
 
     The lock is waited for by a process of its own, on the same open file: the lock it gets is ours. It can be ended at the
     deadline, and ends itself should we be killed; a blocked thread or an alarm in our own process could do neither. It is
@@ -47,20 +49,21 @@ def take_tree_lock(path: str, timeout_s: float) -> int:
             os.close(fd)
             raise
         if _names(path, fd):
-            _end_grounds(fd, path, until)
+            _end_grounds(fd, path, until, on_kill)
             return fd
         # The file was removed or replaced meanwhile: what was locked is not what others will lock.
         os.close(fd)
 
 
-def _end_grounds(fd: int, path: str, until: float) -> None:
+def _end_grounds(fd: int, path: str, until: float, on_kill: Callable[[int], None] | None) -> None:
     """Parent programs that were killed could not end what was in their groups; they have written down where these are."""
     text = os.pread(fd, _GROUNDS_BYTES, 0)
     if not text:
         return
     left_s = max(KILL_TIMEOUT_S, until - time.monotonic())
     cgroup_trees = [os.fsdecode(line) for line in text.splitlines()]
-    if [path for path in cgroup_trees if not kill_dead_tree(path, left_s, patient=True)]:
+    kill = partial(kill_dead_tree, wait_s=left_s, patient=True, on_kill=on_kill)
+    if False in [kill(tree) for tree in cgroup_trees]:
         os.close(fd)
         raise TreeLockedError(path)
     os.ftruncate(fd, 0)

@@ -11,8 +11,8 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from bartack.core import open_private
-from bartack.supervision.process._cgroup import (
+from bartack.core.files import open_private
+from bartack.supervision.process.cgroup import (
     Cgroup,
     CgroupTree,
     NoCgroupsError,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from bartack.supervision.process._facts import ProcessFacts
-from bartack.supervision.process._system import system
+from bartack.supervision.process.facts import ProcessFacts
+from bartack.supervision.process.system import system
 
 _LOOKS: Final = 1000
 """More looks than any line takes, however many parents die meanwhile."""

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from bartack.supervision.process._cgroup import kill_dead_cgroups
-from bartack.supervision.process._facts import ProcessFacts, ProcessId
-from bartack.supervision.process._system import system
+from bartack.supervision.process.cgroup import kill_dead_cgroups
+from bartack.supervision.process.facts import ProcessFacts, ProcessId
+from bartack.supervision.process.system import system
 
 KILL_TIMEOUT_S: Final = 5.0
 """How long a tree may resist before what is left of it is named instead."""
@@ -116,6 +116,11 @@ def kill_tree(*roots: ProcessId, timeout_s: float = KILL_TIMEOUT_S) -> list[Proc
 
     A root that is no longer there, or whose number was given again, is left alone. The process that started a root reaps it.
     """
+    return _kill_all(find_trees(roots), {root.pid for root in roots}, timeout_s)
+
+
+def find_trees(roots: Iterable[ProcessId]) -> Find:
+    """Finds the processes ``roots`` and everything below them; what was found once is found again when its parent is dead."""
     known: set[ProcessId] = set(roots)
 
     def find() -> Iterator[ProcessFacts]:
@@ -126,7 +131,7 @@ def kill_tree(*roots: ProcessId, timeout_s: float = KILL_TIMEOUT_S) -> list[Proc
             known.add(facts.id)
             yield facts
 
-    return _kill_all(find, {root.pid for root in roots}, timeout_s)
+    return find
 
 
 def kill_descendants(keep: Collection[int] = (), timeout_s: float = KILL_TIMEOUT_S) -> list[ProcessFacts]:
@@ -140,9 +145,7 @@ def kill_descendants(keep: Collection[int] = (), timeout_s: float = KILL_TIMEOUT
     return left
 
 
-def _kill_all(
-    find: Callable[[], Iterator[ProcessFacts]], keep: Collection[int], timeout_s: float
-) -> list[ProcessFacts]:
+def _kill_all(find: Find, keep: Collection[int], timeout_s: float) -> list[ProcessFacts]:
     until = time.monotonic() + timeout_s
     while True:
         kill_round(find)

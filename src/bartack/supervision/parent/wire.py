@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from bartack.supervision.process._system import system
+from bartack.supervision.process.system import system
 
 In = TypeVar("In")
 
@@ -42,13 +42,17 @@ class Fork(msgspec.Struct, frozen=True, tag="fork"):
 
 
 class Exec(msgspec.Struct, frozen=True, tag="exec"):
-    """Start a pipeline of commands. ``stdio`` says which descriptor of the frame is 0, 1 and 2; -1 is the null device."""
+    """Start a pipeline of commands. ``stdio`` says which descriptor of the frame is 0, 1 and 2; -1 is the null device.
+
+    With ``relayed`` the output is a pipe, from which the parent program copies lines to the descriptor that was given.
+    """
 
     token: int
     pipeline: list[list[bytes]]
     cwd: bytes
     env: list[tuple[bytes, bytes]]
     stdio: tuple[int, int, int]
+    relayed: bool = False
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):

@@ -7,7 +7,7 @@
 
 What a group adds to lines of parents, sessions and marks: a process cannot leave it by changing these, and the kernel kills all of
 it at once, including processes that are being forked. Groups are optional. Where none can be made, or one does not work, trees are
-known and killed as ``_membership.py`` and ``_tree.py`` do it; these also find a process that was moved out of its group. No
+known and killed as ``_membership.py`` and ``tree.py`` do it; these also find a process that was moved out of its group. No
 controller is enabled, so nothing is limited or counted.
 
 A process is born in its group (``system.fork_into``). To move it there afterwards takes the kernel ten milliseconds and more.
@@ -21,7 +21,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -102,15 +102,7 @@ class Cgroup:
 
     def iter_pids(self) -> Iterator[int]:
         """Every living process of the group and of groups below it."""
-        try:
-            if b"populated 1" not in _read(f"{self.path}/cgroup.events"):
-                return
-        except OSError:
-            return
-        for place, _, _ in os.walk(self.path):
-            # A group below may go meanwhile, or be one of threads, whose processes are listed above it.
-            with suppress(OSError):
-                yield from (pid for pid in map(int, _read(f"{place}/cgroup.procs").split()) if pid)
+        return _iter_pids(self.path)
 
     def kill(self) -> None:
         """Have the kernel kill all of it. Callers must check themselves whether it is empty then."""
@@ -165,11 +157,38 @@ class CgroupTree:
         """Have the kernel kill everything in all groups."""
         _kill(self.path)
 
+    def freeze(self) -> None:
+        """Have the kernel stop everything in all groups where it stands, now and whatever comes into them; see ``is_frozen``."""
+        _write(f"{self.path}/cgroup.freeze", b"1")
+
+    def thaw(self) -> None:
+        """Let everything in all groups continue."""
+        _write(f"{self.path}/cgroup.freeze", b"0")
+
+    def is_frozen(self) -> bool:
+        """Whether everything in all groups stands still."""
+        try:
+            return b"frozen 1" in _read(f"{self.path}/cgroup.events")
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Remove all groups, and those of dead parent programs beside it. All our processes are dead by now."""
         remove_group(self.path, REMOVAL_S)
         os.close(self._lock)
         _kill_dead_beside(self.path, 0.0)
+
+
+def _iter_pids(path: str) -> Iterator[int]:
+    try:
+        if b"populated 1" not in _read(f"{path}/cgroup.events"):
+            return
+    except OSError:
+        return
+    for place, _, _ in os.walk(path):
+        # A group below may go meanwhile, or be one of threads, whose processes are listed above it.
+        with suppress(OSError):
+            yield from (pid for pid in map(int, _read(f"{place}/cgroup.procs").split()) if pid)
 
 
 def is_in_ground(pid: int) -> bool:
@@ -246,7 +265,9 @@ def _kill_dead_beside(path: str, wait_s: float) -> None:
                 kill_dead_tree(f"{base}/{name}", wait_s)
 
 
-def kill_dead_tree(path: str, wait_s: float, *, patient: bool = False) -> bool:
+def kill_dead_tree(
+    path: str, wait_s: float, *, patient: bool = False, on_kill: Callable[[int], None] | None = None
+) -> bool:
     """Kill what a dead parent program left in its groups, and remove these; those of a living one are left alone.
 
     So are groups that this process is in itself: it may be a shell that the dead program opened and that is still in use.
@@ -255,6 +276,7 @@ def kill_dead_tree(path: str, wait_s: float, *, patient: bool = False) -> bool:
         path: The directory of the groups; one with another kind of name is left alone.
         wait_s: How long the processes may take to die.
         patient: Also wait for another process that may be killing it. The caller must know that its owner is dead.
+        on_kill: Called with each process before it is killed.
 
     Returns:
         Whether nothing of a dead one is left there.
@@ -273,6 +295,9 @@ def kill_dead_tree(path: str, wait_s: float, *, patient: bool = False) -> bool:
             if time.monotonic() >= until:
                 return False
             select.select([], [], [], _ROUND_S)
+        if on_kill is not None:
+            for pid in _iter_pids(path):
+                on_kill(pid)
         _kill(path)
         return remove_group(path, until - time.monotonic())
     finally:
@@ -314,10 +339,15 @@ def _lock(fd: int) -> bool:
 
 
 def _kill(path: str) -> None:
+    _write(f"{path}/cgroup.kill", b"1")
+
+
+def _write(path: str, text: bytes) -> None:
+    """Write to a file of a group; callers check what came of it."""
     with suppress(OSError):
-        fd = os.open(f"{path}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(fd, b"1")
+            os.write(fd, text)
         finally:
             os.close(fd)
 

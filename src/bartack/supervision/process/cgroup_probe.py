@@ -11,11 +11,11 @@ import subprocess
 import sys
 from typing import Final
 
-from bartack.supervision.process._cgroup import Cgroup, CgroupTree, NoCgroupsError, open_cgroup_tree
-from bartack.supervision.process._system import system
+from bartack.supervision.process.cgroup import Cgroup, CgroupTree, NoCgroupsError, open_cgroup_tree
+from bartack.supervision.process.system import system
 
 _LIMIT_S: Final = 10
-_MODULE: Final = "bartack.supervision.process._cgroup_probe"
+_MODULE: Final = "bartack.supervision.process.cgroup_probe"
 
 
 def probe_cgroups() -> str:

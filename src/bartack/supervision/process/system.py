@@ -15,19 +15,25 @@ iter_outputs = system.iter_outputs
 iter_processes = system.iter_processes
 read_command = system.read_command
 read_environment = system.read_environment
+open_pidfd = system.open_pidfd
 read_facts = system.read_facts
+rewrite_command = system.rewrite_command
 set_death_signal = system.set_death_signal
 set_subreaper = system.set_subreaper
+thread_count = system.thread_count
 
 __all__ = [
     "find_flaw",
     "iter_open_files",
     "iter_outputs",
     "iter_processes",
+    "open_pidfd",
     "read_command",
     "read_environment",
     "read_facts",
+    "rewrite_command",
     "set_death_signal",
     "set_subreaper",
     "system",
+    "thread_count",
 ]

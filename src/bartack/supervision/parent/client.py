@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bartack.core import Account, Closing
-from bartack.supervision.parent._guardian import GRACE_S, guarded
+from bartack.core.accounts import Account
+from bartack.core.closing import Closing
 from bartack.supervision.parent._spawn import SLOT
-from bartack.supervision.parent._wire import (
+from bartack.supervision.parent.guardian import GRACE_S, guarded
+from bartack.supervision.parent.wire import (
     EVENTS,
     Bye,
     Channel,
@@ -35,9 +36,9 @@ from bartack.supervision.parent._wire import (
     Sweep,
 )
 from bartack.supervision.process._encoding import encode_word
-from bartack.supervision.process._limits import ORIGINAL
-from bartack.supervision.process._system import system
-from bartack.supervision.process._tree import KILL_TIMEOUT_S
+from bartack.supervision.process.limits import ORIGINAL
+from bartack.supervision.process.system import system
+from bartack.supervision.process.tree import KILL_TIMEOUT_S
 
 if TYPE_CHECKING:
     import subprocess
@@ -74,6 +75,7 @@ class ParentClient(Closing):
         stderr: int | None = None,
         account: Account | None = None,
         files: int | None = None,
+        lease: int | None = None,
     ) -> ParentClient:
         """Start a parent program in a session of its own, with an environment of its own.
 
@@ -88,6 +90,7 @@ class ParentClient(Closing):
             stderr: The same for errors.
             account: The user that it runs as, with all that it starts; the caller must be root then.
             files: How many files its children may open, if the caller has raised that for itself.
+            lease: The descriptor of a lease page: everything below the program stands still while its time is over.
 
         Raises:
             OSError: The system has no process or no descriptor left for it.
@@ -95,8 +98,8 @@ class ParentClient(Closing):
         import subprocess  # noqa: PLC0415 - parent programs import this package too, and fork faster without it
 
         ours, theirs = socket.socketpair()
-        fd = theirs.fileno()
-        command = guarded("parent", lock_tree, module, str(fd))
+        fds = [theirs.fileno(), *([] if lease is None else [lease])]
+        command = guarded("parent", lock_tree, module, *map(str, fds))
         with ExitStack() as on_failure, theirs:
             on_failure.callback(ours.close)
             process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends when its socket does  # noqa: S603 - our own interpreter and module
@@ -106,7 +109,7 @@ class ParentClient(Closing):
                 stderr=stderr,
                 env={**env, SLOT: " " * _SLOT_BYTES, **({} if files is None else {ORIGINAL: str(files)})},
                 cwd=cwd,
-                pass_fds=[fd],
+                pass_fds=fds,
                 start_new_session=True,
                 user=None if account is None else account.uid,
                 group=None if account is None else account.gid,
@@ -148,11 +151,13 @@ class ParentClient(Closing):
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
+        relayed: bool = False,
     ) -> None:
         """Start commands, the output of each being the input of the next; ``env`` is all the environment they get.
 
         The words are given to the programs as they are. A program without a slash is looked for in the ``PATH`` of ``env``.
-        What is not given of the descriptors is the null device.
+        What is not given of the descriptors is the null device. If the output is ``relayed``, the commands write to a pipe, and
+        the parent program copies whole lines to ``stdout``, which is a file: some programs cannot write to one.
 
         Raises:
             OSError: A word, a variable or the directory cannot be given to a program, or no descriptor is left.
@@ -161,7 +166,8 @@ class ParentClient(Closing):
         given = [fd for fd in (stdin, stdout, stderr) if fd is not None]
         places = iter(range(len(given)))
         first, second, third = (-1 if fd is None else next(places) for fd in (stdin, stdout, stderr))
-        self._channel.send(Exec(token, words, encode_word(cwd), _encode(env), (first, second, third)), given)
+        stdio = (first, second, third)
+        self._channel.send(Exec(token, words, encode_word(cwd), _encode(env), stdio, relayed), given)
 
     def signal(self, token: int, number: int) -> None:
         """Signal the child's own processes, not what they have started."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bartack.core import Account
-from bartack.supervision.parent._guardian import GRACE_S, guarded
+from bartack.core.accounts import Account
+from bartack.supervision.parent.guardian import GRACE_S, guarded
 
 _END_S: Final = GRACE_S + 3.0
 """How long guardians may take to end everything."""

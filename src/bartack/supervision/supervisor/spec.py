@@ -16,7 +16,7 @@ from typing import Final, Literal, NoReturn, TypeGuard, cast, get_args
 
 import msgspec
 
-from bartack.core import Backoff
+from bartack.core.backoff import Backoff
 from bartack.errors import ChildSpecError
 
 Restart = Literal["permanent", "transient", "temporary"]
@@ -37,7 +37,6 @@ LINE: Final = "line:"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NO_VARIABLES: Final[Mapping[str, str]] = {}
-_NO_METADATA: Final[Mapping[str, object]] = {}
 _ONLY_ZERO: Final = frozenset({0})
 
 
