@@ -14,63 +14,34 @@ from typing import TYPE_CHECKING
 from bartack._lazy import lazy
 
 if TYPE_CHECKING:
-    from bartack.language._examples import Example, examples
+    from bartack.language._examples import examples
     from bartack.language.checking import _types as types
     from bartack.language.checking._check import check
     from bartack.language.checking._entry import find_entry
-    from bartack.language.checking._modules import Loader, NotLoaded
-    from bartack.language.checking._program import Checked, CheckedModule, Declared, EntryPoint, Program
     from bartack.language.checking._schema import schema
-    from bartack.language.compiling._compile import Compiled, CompiledModule, compile_program
-    from bartack.language.compiling._tree import tree_json
-    from bartack.language.formatting._format import (
-        Formatted,
-        LeftOld,
-        Upgraded,
-        format,  # noqa: A004 - its door
-        reformat,
-        upgrade,
-        upgraded,
-    )
+    from bartack.language.checking.modules import Loader
+    from bartack.language.checking.program import Checked, Program
+    from bartack.language.compiling._compile import Compiled, compile_program
+    from bartack.language.formatting.format import Formatted, format  # noqa: A004 - its door
     from bartack.language.parsing._parser import Parsed, parse
     from bartack.language.syntax import _tree as tree
-    from bartack.language.syntax._diagnostics import (
-        CATALOGUE,
-        Diagnostic,
-        Fix,
-        Secondary,
-        Severity,
-        has_errors,
-        settle,
-    )
-    from bartack.language.syntax._docs import Doc, read_doc
-    from bartack.language.syntax._render import render, render_all, summary, to_json
+    from bartack.language.syntax._diagnostics import CATALOGUE, Diagnostic, Severity, has_errors
     from bartack.language.syntax._source import Place, Source, Span
+    from bartack.language.syntax.render import render_all
 
 __all__ = [
     "CATALOGUE",
     "Checked",
-    "CheckedModule",
     "Compiled",
-    "CompiledModule",
-    "Declared",
     "Diagnostic",
-    "Doc",
-    "EntryPoint",
-    "Example",
-    "Fix",
     "Formatted",
-    "LeftOld",
     "Loader",
-    "NotLoaded",
     "Parsed",
     "Place",
     "Program",
-    "Secondary",
     "Severity",
     "Source",
     "Span",
-    "Upgraded",
     "check",
     "compile_program",
     "examples",
@@ -78,38 +49,27 @@ __all__ = [
     "format",
     "has_errors",
     "parse",
-    "read_doc",
-    "reformat",
-    "render",
     "render_all",
     "schema",
-    "settle",
-    "summary",
-    "to_json",
     "tree",
-    "tree_json",
     "types",
-    "upgrade",
-    "upgraded",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "_examples": "Example examples",
+        "_examples": "examples",
         "checking._check": "check",
         "checking._entry": "find_entry",
-        "checking._modules": "Loader NotLoaded",
-        "checking._program": "Checked CheckedModule Declared EntryPoint Program",
         "checking._schema": "schema",
-        "compiling._compile": "Compiled CompiledModule compile_program",
-        "compiling._tree": "tree_json",
-        "formatting._format": "Formatted LeftOld Upgraded format reformat upgrade upgraded",
+        "checking.modules": "Loader",
+        "checking.program": "Checked Program",
+        "compiling._compile": "Compiled compile_program",
+        "formatting.format": "Formatted format",
         "parsing._parser": "Parsed parse",
-        "syntax._diagnostics": "CATALOGUE Diagnostic Fix Secondary Severity has_errors settle",
-        "syntax._docs": "Doc read_doc",
-        "syntax._render": "render render_all summary to_json",
+        "syntax._diagnostics": "CATALOGUE Diagnostic Severity has_errors",
         "syntax._source": "Place Source Span",
+        "syntax.render": "render_all",
     },
-    modules={"types": "checking._types", "tree": "syntax._tree"},
+    modules={"tree": "syntax._tree", "types": "checking._types"},
 )

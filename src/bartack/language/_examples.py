@@ -281,6 +281,14 @@ worker main(n: int = 0) {
     if n < 3 { restart(n + 1) }
     return n
 }
+#### PW139
+worker main(task = "review") {
+    if version("new-$task") { print("new") }
+}
+#### right
+worker main(task = "review") {
+    if version("new-review") { print("new", task) }
+}
 #### PW140
 fun add(a, b) { return a + b }
 print(add(1))

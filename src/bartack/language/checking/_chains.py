@@ -6,7 +6,11 @@ from bartack.language.checking._delegate import make_spec
 from bartack.language.checking._expressions import not_a_value
 from bartack.language.checking._functions import call_function, check_freely, namespace_main, namespace_member
 from bartack.language.checking._members import follow
-from bartack.language.checking._program import (
+from bartack.language.checking._results import note_uses
+from bartack.language.checking._self import library_mail, self_chain
+from bartack.language.checking._types import ANY, Type
+from bartack.language.checking._walk import Handler, Walk
+from bartack.language.checking.program import (
     Builtin,
     Declared,
     DeclaredTrait,
@@ -15,10 +19,6 @@ from bartack.language.checking._program import (
     Namespace,
     Symbol,
 )
-from bartack.language.checking._results import note_uses
-from bartack.language.checking._self import library_mail, self_chain
-from bartack.language.checking._types import ANY, Type
-from bartack.language.checking._walk import Handler, Walk
 from bartack.language.syntax import _tree as tree
 
 

@@ -1,8 +1,8 @@
 """The checker: everything that can be known about a program before it runs.
 
-`check` is the door. It loads the modules (`_modules.py`), lets each declare its names, binds imports, resolves types and
+`check` is the door. It loads the modules (`modules.py`), lets each declare its names, binds imports, resolves types and
 signatures, walks every body once (`_walk.py`), and at last looks at the program as a whole. What it finds out is
-kept in the tables of `_program.py`; it never raises, whatever the text.
+kept in the tables of `program.py`; it never raises, whatever the text.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from bartack.language.checking._declarations import (
     report_unused_imports,
 )
 from bartack.language.checking._mail import check_mail
-from bartack.language.checking._modules import Graph, Importer, Loader, load
 from bartack.language.checking._patterns import bind_name, bound_names, report_undefined, report_unread
-from bartack.language.checking._program import Checked, Program
 from bartack.language.checking._results import check_results
 from bartack.language.checking._scope import Body, ModuleScope, Scope, World
 from bartack.language.checking._statements import check_statements
 from bartack.language.checking._text import report_secrets
 from bartack.language.checking._types import ANY
 from bartack.language.checking._walk import Handler, Walk
+from bartack.language.checking.modules import Graph, Importer, Loader, load
+from bartack.language.checking.program import Checked, Program
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Diagnostic, Secondary, settle
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from bartack.language.checking._functions import report_invisible
 from bartack.language.checking._library import FUNCTIONS, NAMES, Parameter, Signature
-from bartack.language.checking._modules import LIBRARY, Graph
-from bartack.language.checking._program import Builtin, Declared, DeclaredTrait, Namespace, Symbol
 from bartack.language.checking._scope import Import
 from bartack.language.checking._types import ANY, BUILT_IN
 from bartack.language.checking._walk import Walk
 from bartack.language.checking._written_types import declare_type, define_types, resolve
+from bartack.language.checking.modules import LIBRARY, Graph
+from bartack.language.checking.program import Builtin, Declared, DeclaredTrait, Namespace, Symbol
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Diagnostic, Secondary, diagnose
-from bartack.language.syntax._docs import read_doc
+from bartack.language.syntax.docs import read_doc
 
 # What a module declares
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from bartack.language.checking._functions import check_freely, function_named
 from bartack.language.checking._library import DELEGATE_OPTIONS
 from bartack.language.checking._members import check_options
-from bartack.language.checking._program import Builtin, Called, Declared
 from bartack.language.checking._scope import Delegated
 from bartack.language.checking._types import ANY, ARRAY, OBJECT, SPEC, ArrayOf, Type, describe, join
 from bartack.language.checking._walk import Walk, is_known, may_be
+from bartack.language.checking.program import Builtin, Called, Declared
 from bartack.language.syntax import _tree as tree
 
 

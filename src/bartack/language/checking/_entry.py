@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bartack.language.checking._program import CheckedModule, Declared, EntryPoint, Program
+from bartack.language.checking.program import CheckedModule, Declared, EntryPoint, Program
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Diagnostic, diagnose
 from bartack.language.syntax._near import nearest

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bartack.language.checking._functions import function_argument
-from bartack.language.checking._program import Builtin, Declared, DeclaredTrait, Namespace
 from bartack.language.checking._results import note_use
 from bartack.language.checking._statements import assign
 from bartack.language.checking._types import (
@@ -29,6 +28,7 @@ from bartack.language.checking._types import (
     kind_of_type,
 )
 from bartack.language.checking._walk import Handler, Walk, found_name, is_known, may_be
+from bartack.language.checking.program import Builtin, Declared, DeclaredTrait, Namespace
 from bartack.language.syntax import _tree as tree
 
 

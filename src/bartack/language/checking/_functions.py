@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bartack.language.checking._library import FUNCTIONS, Parameter, Signature
-from bartack.language.checking._program import (
-    Builtin,
-    Called,
-    Callee,
-    Declared,
-    DeclaredTrait,
-    How,
-    Namespace,
-    Symbol,
-)
 from bartack.language.checking._types import (
     ANY,
     MAILBOX,
@@ -27,9 +18,21 @@ from bartack.language.checking._types import (
     overlap,
 )
 from bartack.language.checking._walk import Walk, found_name, is_known
+from bartack.language.checking.program import (
+    Builtin,
+    Called,
+    Callee,
+    Declared,
+    DeclaredTrait,
+    How,
+    Namespace,
+    Symbol,
+)
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Fix, Secondary
 from bartack.language.syntax._source import Span
+
+LONGEST_VERSION_NAME: Final = 100
 
 
 def signature_of(walk: Walk, callee: Callee) -> Signature | None:
@@ -58,6 +61,8 @@ def call_function(walk: Walk, callee: Callee, call: tree.Call, name: str, *, spe
     signature = signature_of(walk, callee)
     if isinstance(callee, Builtin) and callee.name == "restart":
         signature = _restarted(walk, call)
+    elif isinstance(callee, Builtin) and callee.name == "version" and call.arguments:
+        _check_version_name(walk, call.arguments[0])
     if signature is None:
         check_freely(walk, call.arguments)
         return ANY
@@ -88,6 +93,23 @@ def _restarted(walk: Walk, call: tree.Call) -> Signature | None:
 def _restart_elsewhere(walk: Walk, node: tree.Node) -> None:
     helps = ("call it in the body of the worker that is to restart",)
     walk.report("PW138", "`restart` outside a worker", node, helps=helps)
+
+
+def _check_version_name(walk: Walk, node: tree.Expression) -> None:
+    """The name of a version is a text of the program: one that is computed changes with other parts of it."""
+    inner = tree.bare(node)
+    if isinstance(inner, tree.Error):
+        return
+    name = inner.literal if isinstance(inner, tree.String) else None
+    if name is None:
+        problem = "the name of a version is computed"
+    elif not name:
+        problem = "the name of a version is empty"
+    elif len(name) > LONGEST_VERSION_NAME or not name.isprintable():
+        problem = f"the name of a version has more than {LONGEST_VERSION_NAME} characters, or a line break"
+    else:
+        return
+    walk.report("PW139", problem, inner, helps=('write it as text: `version("new-review")`',))
 
 
 def _declared_at(walk: Walk, callee: Callee) -> tuple[Secondary, ...]:
@@ -219,6 +241,8 @@ def function_argument(
     signature = signature_of(walk, callee)
     if isinstance(callee, Builtin) and callee.name == "restart":
         _restart_elsewhere(walk, inner)
+    elif isinstance(callee, Builtin) and callee.name == "version":
+        _check_version_name(walk, inner)
     elif signature is not None and not signature.accepts_count(1):
         text = f"`{callee.name}` takes {signature.count_text()}, 1 given"
         walk.report("PW140", text, inner, secondary=_declared_at(walk, callee))

@@ -33,7 +33,6 @@ from bartack.language.checking._types import (
 )
 
 STRINGS = ArrayOf(STRING)
-NUMBERS = ArrayOf(INT)
 
 
 class Parameter(NamedTuple):
@@ -85,7 +84,6 @@ def _takes(result: Type, *required: Type, maybe: tuple[Type, ...] = (), more: bo
 
 
 _SIZED = Union((STRING, ARRAY, OBJECT))
-_CONVERTIBLE = Union((STRING, NUMBER, BOOL))
 
 FUNCTIONS: Mapping[str, Signature] = {
     "len": _takes(INT, _SIZED),
@@ -131,6 +129,7 @@ FUNCTIONS: Mapping[str, Signature] = {
     "unlink": _takes(NULL, STRING),
     "unsafe_shell": _takes(RESULT, STRING),
     "restart": _takes(ANY, maybe=(ANY,), more=True),
+    "version": _takes(INT, STRING, maybe=(INT, INT)),
 }
 """The functions of the library."""
 

@@ -14,7 +14,6 @@ from bartack.language.checking._functions import (
 )
 from bartack.language.checking._library import SEND_OPTIONS, TAKES_FUNCTION, Option, Signature, members
 from bartack.language.checking._mail import SENDING
-from bartack.language.checking._program import Builtin, Called, Declared
 from bartack.language.checking._types import (
     ANY,
     ARRAY,
@@ -30,6 +29,7 @@ from bartack.language.checking._types import (
     parts_of,
 )
 from bartack.language.checking._walk import Walk, field_type, is_known
+from bartack.language.checking.program import Builtin, Called, Declared
 from bartack.language.syntax import _tree as tree
 
 

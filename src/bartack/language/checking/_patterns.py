@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from bartack.language.checking._program import Local
 from bartack.language.checking._scope import Undefined
 from bartack.language.checking._types import ANY, ARRAY, Field, Record, Type, literals_of, parts_of
 from bartack.language.checking._walk import Walk
 from bartack.language.checking._written_types import resolve
+from bartack.language.checking.program import Local
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._near import OTHER_NAMES
 

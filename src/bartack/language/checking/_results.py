@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bartack.language.checking._library import TAKES_FUNCTION
-from bartack.language.checking._program import Builtin, Called, Declared
 from bartack.language.checking._scope import Delegated, ResultUse
 from bartack.language.checking._types import NULL, describe, overlap
 from bartack.language.checking._walk import Walk
+from bartack.language.checking.program import Builtin, Called, Declared
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Secondary
 from bartack.language.syntax._source import Span

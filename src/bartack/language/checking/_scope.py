@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import msgspec
 
 from bartack.language.checking._library import NAMES, Signature
-from bartack.language.checking._program import (
+from bartack.language.checking._types import Type
+from bartack.language.checking.program import (
     Builtin,
     CheckedModule,
     Declared,
@@ -20,7 +21,6 @@ from bartack.language.checking._program import (
     Namespace,
     Symbol,
 )
-from bartack.language.checking._types import Type
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._source import Span
 

@@ -17,9 +17,9 @@ from bartack.language.checking._mail import (
     message_literals,
 )
 from bartack.language.checking._members import follow
-from bartack.language.checking._program import Declared
 from bartack.language.checking._types import ANY, MAILBOX, SESSION, STRING, Type
 from bartack.language.checking._walk import Walk
+from bartack.language.checking.program import Declared
 from bartack.language.syntax import _tree as tree
 
 

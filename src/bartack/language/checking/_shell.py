@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bartack.language.checking._program import Local
 from bartack.language.checking._text import check_parts
 from bartack.language.checking._types import ANY, RESULT, STRING, Type
 from bartack.language.checking._walk import Handler, Walk
+from bartack.language.checking.program import Local
 from bartack.language.syntax import _tree as tree
 
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))

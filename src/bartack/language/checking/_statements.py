@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from bartack.language.checking._mail import pattern_fields, pattern_literals
 from bartack.language.checking._patterns import bind, bind_name, bound_names, pattern_type, written_command
-from bartack.language.checking._program import Local
 from bartack.language.checking._results import discarded, note_taken_apart
 from bartack.language.checking._types import (
     ANY,
@@ -29,6 +28,7 @@ from bartack.language.checking._types import (
 )
 from bartack.language.checking._walk import Handler, Walk, field_type, found_name, may_be
 from bartack.language.checking._written_types import declare_type, define_types
+from bartack.language.checking.program import Local
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Secondary
 from bartack.language.syntax._source import Span

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bartack.language.checking._library import has_fields
-from bartack.language.checking._program import Builtin, Local
 from bartack.language.checking._statements import check_block
 from bartack.language.checking._types import ANY, ARRAY, BOOL, STRING, LiteralOf, Type
 from bartack.language.checking._walk import Handler, Walk, found_name, is_known, may_be
+from bartack.language.checking.program import Builtin, Local
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Fix
 from bartack.language.syntax._source import Span

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
 from bartack.language.checking._mail import MailUse
-from bartack.language.checking._program import Builtin, CheckedModule, DeclaredType, Local, Symbol
 from bartack.language.checking._scope import (
     BUILTINS,
     Body,
@@ -43,6 +42,7 @@ from bartack.language.checking._types import (
     members_of,
     overlap,
 )
+from bartack.language.checking.program import Builtin, CheckedModule, DeclaredType, Local, Symbol
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Diagnostic, Fix, Secondary, diagnose
 from bartack.language.syntax._near import OTHER_NAMES, OTHER_WORDS, nearest

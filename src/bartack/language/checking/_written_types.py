@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bartack.language.checking._program import DeclaredType, Namespace
 from bartack.language.checking._types import (
     ANY,
     BUILT_IN,
@@ -19,9 +18,10 @@ from bartack.language.checking._types import (
     Union,
 )
 from bartack.language.checking._walk import Walk
+from bartack.language.checking.program import DeclaredType, Namespace
 from bartack.language.syntax import _tree as tree
-from bartack.language.syntax._docs import read_doc
 from bartack.language.syntax._near import OTHER_TYPES
+from bartack.language.syntax.docs import read_doc
 
 
 def declare_type(walk: Walk, node: tree.TypeDeclaration) -> DeclaredType:

@@ -12,7 +12,7 @@ from types import CodeType
 
 import msgspec
 
-from bartack.language.checking._program import CheckedModule, Declared, Program
+from bartack.language.checking.program import CheckedModule, Declared, Program
 from bartack.language.compiling._expressions import function_name
 from bartack.language.compiling._nodes import Maker, NoCodeError
 from bartack.language.compiling._statements import Statements

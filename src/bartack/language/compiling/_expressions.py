@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from bartack.language.checking._program import Builtin, Called, CheckedModule, Declared, Local, Program
 from bartack.language.checking._types import STRING, definition_of
+from bartack.language.checking.program import Builtin, Called, CheckedModule, Declared, Local, Program
 from bartack.language.compiling._nodes import Maker, NoCodeError
 from bartack.language.compiling._prompts import tool_descriptions
 from bartack.language.compiling._scope import Frame
@@ -25,7 +25,7 @@ STEPS: Final = frozenset(
     (
         *("print", "log", "read", "exists", "list", "write", "append", "env", "time", "timestamp", "sleep"),
         *("random", "uuid", "broadcast", "publish", "monitor", "demonitor", "link", "unlink"),
-        *("unsafe_shell", "restart"),
+        *("unsafe_shell", "restart", "version"),
     )
 )
 """The functions of the library that are steps."""

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from bartack.language.checking._program import Local
+from bartack.language.checking.program import Local
 
 Kind: TypeAlias = Literal["body", "do", "outlined"]
 

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from bartack.language.checking._program import CheckedModule, Local, Program
 from bartack.language.checking._types import Type
+from bartack.language.checking.program import CheckedModule, Local, Program
 from bartack.language.compiling._expressions import Expressions
 from bartack.language.compiling._nodes import Maker
 from bartack.language.compiling._scope import BREAK, CONTINUE, Frame, Kind

@@ -24,7 +24,6 @@ UNSUPPORTED = re.compile(r"<<<|<<-?|[<>]\(|[0-9]*>&[0-9-]?|&>>?|<>|<&|>\||[0-9]+
 ASSIGNMENT = re.compile(rf"({WORD})=")
 END_OF_LINE = re.compile(r"\r?\n|\Z")
 CLOSING_WORD = re.compile(r"\}(?=[ \t\r\n;]|\Z)")
-OPENING_WORD = re.compile(r"\{(?=[ \t\r\n]|\Z)")
 SEMICOLON_ENDS = re.compile(r";[ \t]*(?:\r?\n|\Z|\}|\$[ \t]|#)")
 PARAMETERS = re.compile(r"\$([0-9]+|[@#$*!?-])")
 BRACES = re.compile(r"\{[^{},\s]*,[^{}\s]*\}")

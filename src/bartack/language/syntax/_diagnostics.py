@@ -1,6 +1,6 @@
 """What the language says about a program: diagnostics, and the catalogue of their codes.
 
-Owns the codes, severities and order of diagnostics; how they look is in `_render.py`.
+Owns the codes, severities and order of diagnostics; how they look is in `render.py`.
 
 Who reports what, so that nothing is said twice:
 
@@ -121,6 +121,7 @@ _ERRORS = {
     "PW134": "a type that is defined only by itself",
     "PW135": "a function as a value",
     "PW138": "`restart` outside the body of a worker",
+    "PW139": "a version without a fixed name",
     "PW140": "a wrong number of arguments",
     "PW141": "a value of a wrong type",
     "PW142": "a required parameter after a default",

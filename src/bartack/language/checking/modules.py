@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from bartack.language.checking._program import CheckedModule
+from bartack.language.checking.program import CheckedModule
 from bartack.language.parsing._parser import parse
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._diagnostics import Diagnostic, diagnose

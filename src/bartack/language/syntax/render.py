@@ -41,6 +41,7 @@ class Ink:
         self.escape = escape
 
     def __call__(self, kind: str, text: str) -> str:
+        """The text in the colour of its kind."""
         if self.escape is None or not text:
             return text
         return self.escape(f"\x1b[{COLOURS[kind]}m") + text + self.escape("\x1b[0m")

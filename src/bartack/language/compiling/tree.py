@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final, cast
 
-from bartack.language.checking._program import Program
+from bartack.language.checking.program import Program
 from bartack.language.syntax import _tree as tree
 from bartack.language.syntax._depth import make_room
 

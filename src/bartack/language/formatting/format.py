@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bartack.language.checking._check import check
-from bartack.language.checking._modules import Loader, NotLoaded
+from bartack.language.checking.modules import Loader, NotLoaded
 from bartack.language.formatting._layout import CODE, Layout
 from bartack.language.formatting._text import TEXT
 from bartack.language.parsing._parser import Parsed, parse
