@@ -1,13 +1,13 @@
 """The command of the line protocol that a request becomes: the same for a program, for an agent in memory and for a check.
 
-Which attempt it is and when it is due is decided by the caller; ids are computed in ``protocol/_ids.py``.
+Which attempt it is and when it is due is decided by the caller; ids are computed in ``protocol/ids.py``.
 """
 
 from __future__ import annotations
 
-from bartack.agents._contract import AgentRequest
-from bartack.agents.protocol._ids import conversation_id, correlation_id, moment
-from bartack.agents.protocol._messages import Budget, Command, Party, Retry
+from bartack.agents.contract import AgentRequest
+from bartack.agents.protocol.ids import conversation_id, correlation_id, moment
+from bartack.agents.protocol.messages import Budget, Command, Party, Retry
 
 
 def task_of(request: AgentRequest) -> str:

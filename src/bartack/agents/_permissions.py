@@ -1,4 +1,4 @@
-"""What an agent may do in its working directory: a mode, and rules that override it. The adapter of its kind enforces them.
+"""What an agent may do in its working directory: a mode, and rules that override it. ``_tool_permissions.py`` decides with them.
 
 The line protocol cannot express permissions: a program that speaks it does what it wants, and its changes are checked afterwards.
 """
@@ -6,13 +6,14 @@ The line protocol cannot express permissions: a program that speaks it does what
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from bartack.agents.protocol._messages import Role
+    from bartack.agents.protocol.messages import Role
 
 Mode = Literal["read", "edit", "auto", "all", "ask"]
 RuleText = Annotated[
@@ -41,10 +42,17 @@ ROLE_MODES: Final[dict[Role, Mode]] = {
 
 
 class Decision(NamedTuple):
-    """Whether something may be done, and which rule decides it."""
+    """Whether something may be done.
+
+    Attributes:
+        decision: ``ask``: a person decides.
+        by: What decided it.
+        reason: Which rule, mode or guard rule that is, for the agent and for people.
+    """
 
     decision: Literal["allow", "deny", "ask"]
-    by: str
+    by: Literal["rule", "mode", "guard"]
+    reason: str = ""
 
 
 class Denial(msgspec.Struct, frozen=True):
@@ -79,28 +87,57 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The same with the mode of a role, where none is set."""
         return self if self.mode is not None else msgspec.structs.replace(self, mode=ROLE_MODES[role])
 
+    @property
+    def allowed_tools(self) -> tuple[str, ...]:
+        """The tools that ``allow`` rules name."""
+        found = (_RULE.fullmatch(rule) for rule in self.allow)
+        return tuple(dict.fromkeys(match[1] for match in found if match is not None))
+
     def decide(self, tool: str, subject: str) -> Decision:
-        """Whether a tool may be used on something: a path, or a command."""
+        """Whether a tool may be used on something, a path or a command, by the rules and the mode alone."""
+        forms = [(subject,)]
+        return self.denied(tool, forms) or self.allowed(tool, forms) or self.by_mode(tool)
+
+    def denied(self, tool: str, forms: Sequence[tuple[str, ...]]) -> Decision | None:
+        """The first rule that forbids one of several subjects, in any of the forms in which it can be written."""
         for rule in self.deny:
-            if _fits(rule, tool, subject):
-                return Decision("deny", f"deny {rule}")
+            if any(_fits(rule, tool, form) for subject in forms for form in subject):
+                return Decision("deny", "rule", f"deny {rule}")
+        return None
+
+    def allowed(self, tool: str, forms: Sequence[tuple[str, ...]]) -> Decision | None:
+        """The rules that allow each of several subjects. The last forms of a path are those with links and ``..`` resolved."""
+        rules = [self._allowing(tool, subject) for subject in forms]
+        found = [rule for rule in rules if rule is not None]
+        if not found or len(found) < len(rules):
+            return None
+        return Decision("allow", "rule", f"allow {found[0]}")
+
+    def _allowing(self, tool: str, subject: tuple[str, ...]) -> str | None:
+        resolved = subject[1:] or subject
         for rule in self.allow:
-            if _fits(rule, tool, subject) and (
-                _is_single(tool, subject) or rule in {tool, f"{tool}({subject})"}
-            ):
-                return Decision("allow", f"allow {rule}")
+            for form in resolved:
+                single = _is_single(tool, form) or rule in {tool, f"{tool}({form})"}
+                if single and _fits(rule, tool, form):
+                    return rule
+        return None
+
+    def by_mode(self, tool: str) -> Decision:
+        """What the mode says about a tool."""
         mode = self.mode or "all"
         known = {"read": READING, "edit": EDITING, "ask": READING}.get(mode)
         if known is None or tool in known:
-            return Decision("allow", f"mode {mode}")
-        if mode == "ask" and self.on_ask == "question":
-            return Decision("ask", "mode ask")
-        return Decision("deny", f"mode {mode}")
+            return Decision("allow", "mode", f"mode {mode}")
+        return self.asked("mode", "mode ask") if mode == "ask" else Decision("deny", "mode", f"mode {mode}")
+
+    def asked(self, by: Literal["mode", "guard"], reason: str) -> Decision:
+        """A question to a person, or a refusal where the settings want none."""
+        return Decision("ask" if self.on_ask == "question" else "deny", by, reason)
 
     def refuse(self, tool: str, subject: str) -> Denial | None:
         """Why something is forbidden where there is no person to ask; ``None`` if it is allowed."""
         decided = self.decide(tool, subject)
-        return None if decided.decision == "allow" else Denial(tool, subject, decided.by)
+        return None if decided.decision == "allow" else Denial(tool, subject, decided.reason)
 
 
 def _fits(rule: str, tool: str, subject: str) -> bool:

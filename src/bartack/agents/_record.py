@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final
 
-from bartack.agents.protocol._messages import Heartbeat, Hello
+from bartack.agents.protocol.messages import Heartbeat, Hello
 
 IDS_KEPT: Final = 65_536
 """At most this many ids of messages are remembered; older ones are forgotten first."""
@@ -73,13 +73,17 @@ class Link:
         """It has written a message."""
         self.beats = False
         """It sends heartbeats, or has promised to."""
+        self.model = ""
+        """The model it uses, as far as it has said."""
+        self.introduction = ""
+        """Its name and version, if it has introduced itself in another way than with ``hello``."""
         self.hello: Hello | None = None
         self.heartbeat: Heartbeat | None = None
 
     @property
     def version(self) -> str:
         """The name and the version of the program, as far as it has introduced itself."""
-        return f"{self.hello.name} {self.hello.version}" if self.hello is not None else ""
+        return f"{self.hello.name} {self.hello.version}" if self.hello is not None else self.introduction
 
     @property
     def can_call_tools(self) -> bool:

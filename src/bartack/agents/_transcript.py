@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from bartack.agents._contract import AgentEvent, CallNotice, CallText, CallUsage
-from bartack.core import make_private, open_private
+from bartack.agents.contract import AgentEvent, CallNotice, CallText, CallUsage
+from bartack.core.files import open_private
+from bartack.core.trust import make_private
 
 TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
 """After this much a transcript gets no more log lines, progress and usage."""

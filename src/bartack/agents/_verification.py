@@ -1,6 +1,6 @@
 """Verifying the files of an answer in the loop of a hub: large files are read in a thread, so that nothing waits for them.
 
-What is verified is decided in ``_artifacts.py``.
+What is verified is decided in ``artifacts.py``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from bartack.agents._artifacts import total_size, verify_artifacts
-from bartack.agents._contract import AgentRequest, Verdict
-from bartack.agents._process import Host
-from bartack.agents.protocol._messages import Artifact
+from bartack.agents.artifacts import total_size, verify_artifacts
+from bartack.agents.contract import AgentRequest, Verdict
+from bartack.agents.process.process import Host
+from bartack.agents.protocol.messages import Artifact
 
 AT_ONCE: Final = 8 * 1024 * 1024
 """Files with at most this many bytes together are verified without a thread."""

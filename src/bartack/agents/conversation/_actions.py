@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypedDict
 
-from bartack.agents._contract import AgentEvent, Outcome
-from bartack.agents.protocol._ids import moment
-from bartack.agents.protocol._messages import Artifact, ToAgent
-from bartack.core import Clock
+from bartack.agents.contract import AgentEvent, AgentQuestion, Outcome
+from bartack.agents.protocol.ids import moment
+from bartack.agents.protocol.messages import Artifact
+from bartack.core.clock import Clock
 
 State = Literal["new", "starting", "running", "judging", "cancelling", "stopping", "waiting", "done"]
 """Where a conversation is: see the picture in ``_conversation.py``."""
@@ -21,10 +21,10 @@ class NeedProcess(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Write a line to the process."""
+    """Write a line to the process. One that ``may_drop`` is left out if the process does not read what it has."""
 
     line: bytes
-    message: ToAgent
+    may_drop: bool = False
 
 
 class StopProcess(NamedTuple):
@@ -49,6 +49,18 @@ class CallOut(NamedTuple):
     arguments: dict[str, object]
 
 
+class AskOut(NamedTuple):
+    """Ask a person for the agent, then call ``Conversation.answered``."""
+
+    question: AgentQuestion
+
+
+class WithdrawOut(NamedTuple):
+    """The agent does not wait for the answer to a question any longer."""
+
+    question_id: str
+
+
 class Report(NamedTuple):
     """Add an event to the transcript, and pass it on."""
 
@@ -67,7 +79,19 @@ class Done(NamedTuple):
     outcome: Outcome
 
 
-Action = NeedProcess | Send | StopProcess | ReleaseProcess | Judge | CallOut | Report | Warn | Done
+Action = (
+    NeedProcess
+    | Send
+    | StopProcess
+    | ReleaseProcess
+    | Judge
+    | CallOut
+    | AskOut
+    | WithdrawOut
+    | Report
+    | Warn
+    | Done
+)
 
 
 class Stamp(TypedDict):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bartack.agents._contract import AgentRequest, Rejection
-from bartack.agents._replies import check_reply, check_version, read_prompt
-from bartack.agents._reply import ReadReply
-from bartack.agents.protocol._messages import Artifact, Event
+import msgspec
+
+from bartack.agents.contract import AgentRequest, Rejection
+from bartack.agents.in_words import answer_event
+from bartack.agents.protocol.messages import Artifact, Event, Usage
+from bartack.agents.replies import check_reply, check_version, read_prompt
+from bartack.agents.reply import ReadReply
 
 
 class Answer:
@@ -51,6 +54,10 @@ class Answer:
         self.add_files(event.artifacts or ())
         if self._request.action == "prompt":
             self.reply = read_prompt(event, self._request)
+        if self._request.command:
+            # The reply has to be an event that ends the command.
+            said = msgspec.structs.replace(self._request, action=self._request.command)
+            answer_event(said, event.sender.agent_id or "", self.reply.value, Usage(), 0)
         self.event = event
         return None
 

@@ -15,14 +15,17 @@ the time limits, ``_tool_calls.py`` the tools, ``_answer.py`` what an answer mus
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from bartack.agents._config import ProgramConfig
-from bartack.agents._contract import (
+from bartack.agents._permissions import Denial
+from bartack.agents._record import AgentRecord, Link
+from bartack.agents.contract import (
+    AgentAnswer,
     AgentRequest,
     AgentResult,
     CallFinished,
+    CallNotice,
     CallRateLimit,
     CallRetry,
     CallStarted,
@@ -33,11 +36,6 @@ from bartack.agents._contract import (
     Verdict,
     VerifiedArtifact,
 )
-from bartack.agents._record import AgentRecord, Link
-from bartack.agents._replies import reply_text
-from bartack.agents._reply import ReplyFaultsError, repair_request
-from bartack.agents._usage import over_budget
-from bartack.agents._vitals import Activity
 from bartack.agents.conversation._actions import (
     Action,
     ActionQueue,
@@ -50,15 +48,26 @@ from bartack.agents.conversation._actions import (
 )
 from bartack.agents.conversation._answer import Answer
 from bartack.agents.conversation._attempts import Attempts
+from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._dialect import AgentFailure, Dialect
+from bartack.agents.conversation._limits import Limits
+from bartack.agents.conversation._questions import Questions
 from bartack.agents.conversation._tool_calls import ToolCalls
 from bartack.agents.conversation._watchdog import Watchdog
-from bartack.agents.protocol._codes import OWN_CODES, Code, judge_agent_code
-from bartack.agents.protocol._ids import conversation_id, parse_moment
-from bartack.agents.protocol._messages import Cause, Event, Reason, Usage
-from bartack.core import Clock
+from bartack.agents.process._vitals import Activity
+from bartack.agents.protocol.codes import OWN_CODES, Code, judge_agent_code
+from bartack.agents.protocol.ids import conversation_id, moment
+from bartack.agents.protocol.messages import Cause, Event, Reason, Usage
+from bartack.agents.replies import reply_text
+from bartack.agents.reply import ReplyFaultsError, repair_request
+from bartack.agents.usage import over_budget
+from bartack.core.clock import Clock
 from bartack.errors import AgentCancelledError, AgentCapabilityError, AgentError, ReplyInvalidError
 
+LEFT_SHOWN: Final = 5
+"""Names of processes that outlived an agent, in one notice."""
+TEMPORARY: Final = frozenset({"temporary_failure", "overloaded"})
+"""Failures of the service that an agent uses, for which no call is to blame."""
 WHY: Final = 512
 """Characters of a rate limit's message."""
 
@@ -66,6 +75,7 @@ R = TypeVar("R")
 """One thing that is read from the agent."""
 
 
+# Long because it is the one state machine of a call: which state follows from what is to be read in one place.
 class Conversation(Generic[R]):
     """See the module.
 
@@ -75,41 +85,53 @@ class Conversation(Generic[R]):
     Args:
         agent: The agent's name.
         request: What it is asked.
-        config: How often it is asked, and how long it may take.
+        limits: How often it is asked, and how long it may take.
         record: What is remembered of the agent over its calls.
         speak: Makes the dialect of the agent.
         clock: What time it is.
         look: Measures the activity of a process tree: see ``Watchdog``.
         uniform: Where the randomness of waits comes from.
+        breaker: Holds back all calls of the agent after temporary failures; ``None``: nothing does.
     """
 
     def __init__(
         self,
         agent: str,
         request: AgentRequest,
-        config: ProgramConfig,
+        limits: Limits,
         record: AgentRecord,
         speak: Callable[[Conversation[R]], Dialect[R]],
         *,
         clock: Clock,
         look: Callable[[int], Activity] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
+        breaker: Breaker | None = None,
     ) -> None:
+        self._breaker = breaker
         self.agent = agent
         self.request = request
         self.record = record
         self.clock = clock
         self.state: State = "new"
         self.conversation = conversation_id(request.run_id, request.key)
+        self.generation = 0
+        """How many conversations were abandoned before this one."""
+        self.denials: list[Denial] = []
+        """What the agent wanted to do and was not allowed to."""
+        self.usd_estimated = False
+        """Its cost was computed from prices, or in part."""
+        self.judge_exit: Callable[[int | None, tuple[str, ...]], bool] | None = None
+        """A dialect may set it: is called when a process ends during an attempt, and returns whether it has dealt with that."""
         self.verdict: AgentError | None = None
         """Why the command was given up, once it was."""
         self.actions = ActionQueue(request.key, clock)
-        self.watchdog = Watchdog(config, request, clock, look)
-        self.attempts = Attempts(agent, request, config, uniform)
+        self.watchdog = Watchdog(limits, request, clock, look)
+        self.attempts = Attempts(agent, request, limits, uniform)
         self.answer = Answer(request)
         self._dialect = speak(self)
         self.tools = ToolCalls(request, self.actions, self.watchdog, self._dialect.send_result)
-        self._config = config
+        self.questions = Questions(self.actions, self.watchdog, self._dialect.send_answer)
+        self._limits = limits
         self._link: Link | None = None
         self._repaired = False
         """The agent was asked to fix its reply: once is enough."""
@@ -142,13 +164,18 @@ class Conversation(Generic[R]):
             earlier: An answer to the same key that came before a hub died.
         """
         self.watchdog.begin()
-        event = None if earlier is None else self._dialect.recover(earlier)
-        if event is not None:
+        found = None if earlier is None else self._dialect.recover(earlier)
+        if isinstance(found, AgentFailure):
+            self.fail(found)
+        elif found is not None:
             self.answer.recovered = True
-            self.take_answer(event)
-            if self.state != "waiting":
-                return
-        self._start()
+            self.take_answer(found)
+        if found is None or self.state == "waiting":
+            self._start()
+
+    def was_repaired(self) -> None:
+        """An earlier hub has asked the agent to fix its reply: once is enough."""
+        self._repaired = True
 
     def attached(self, link: Link) -> None:
         """A process is there, and can be written to."""
@@ -170,6 +197,9 @@ class Conversation(Generic[R]):
                 conversation=self.conversation,
                 attempt=self.attempts.number,
                 version=link.version,
+                generation=self.generation,
+                model=link.model,
+                delivered=list(self._dialect.delivered()),
             )
         )
 
@@ -182,11 +212,14 @@ class Conversation(Generic[R]):
         self.watchdog.line_came()
         return self._dialect.read(link, read)
 
-    def exited(self, status: int | None, stderr_tail: tuple[str, ...] = ()) -> None:
-        """The process has ended, with its tree. A status of ``None`` is unknown."""
+    def exited(
+        self, status: int | None, stderr_tail: tuple[str, ...] = (), leftovers: Sequence[str] = ()
+    ) -> None:
+        """The process has ended, with its tree. A status of ``None`` is unknown; ``leftovers`` had to be terminated."""
         self.announce()
+        self._report_leftovers(leftovers)
         link, self._link = self._link, None
-        self.watchdog.watch.resume()
+        self.watchdog.end_hold()
         if self.state == "stopping":
             self._stopped()
         elif self.state == "cancelling":
@@ -195,7 +228,17 @@ class Conversation(Generic[R]):
             if status in {126, 127} and link is not None and not link.has_written:
                 self.start_failed(f"it ended with {status}", stderr_tail)
                 return
+            if self.judge_exit is not None and self.judge_exit(status, stderr_tail):
+                return
             self.end_attempt("agent_exited", f"its process {_ended(status)}", stderr_tail=stderr_tail)
+
+    def _report_leftovers(self, names: Sequence[str]) -> None:
+        if names and self.state != "done":
+            processes = "1 process" if len(names) == 1 else f"{len(names)} processes"
+            shown = ", ".join(names[:LEFT_SHOWN])
+            text = f"{processes} left by the agent: {shown}; terminated"
+            stamp = self.actions.stamp()
+            self.actions.report(CallNotice(**stamp, level="warn", text=text, case="leftovers"))
 
     def start_failed(self, problem: str, stderr_tail: tuple[str, ...] = ()) -> None:
         """The program could not be started."""
@@ -215,7 +258,7 @@ class Conversation(Generic[R]):
             late = f"it did not answer within {self.request.timeout_s:g} s"
             error = self.attempts.error("deadline_exceeded", late)
         self.verdict = error or AgentCancelledError(self.agent, "the call was given up", reason)
-        self.watchdog.watch.resume()
+        self.watchdog.end_hold()
         if self.state == "running" and self._link is not None:
             self.state = "cancelling"
             self.watchdog.cancel_sent()
@@ -238,11 +281,18 @@ class Conversation(Generic[R]):
         """A tool has ended."""
         self.tools.ended(call_id, outcome)
 
+    def answered(self, question_id: str, answer: AgentAnswer) -> None:
+        """A person has answered a question of the agent."""
+        if self.state in {"running", "cancelling"}:
+            self.questions.answered(question_id, answer)
+
     def tick(self) -> None:
         """Time has passed."""
         expired = self.watchdog.tick(self.state)
         if expired is None:
             return
+        if expired.limit == "attempt" and not self._limits.keep:
+            self._dialect.send_cancel("stalled")  # so that it ends at once when its input does
         match expired.limit:
             case "retry":
                 self._start()
@@ -252,8 +302,10 @@ class Conversation(Generic[R]):
                 self.cancel("budget", self.attempts.error("budget_exceeded", expired.problem))
             case "grace":
                 self._give_up(restart=True)
-            case "attempt":
+            case "attempt" if expired.code in OWN_CODES:
                 self.end_attempt(expired.code, expired.problem)
+            case "attempt":
+                self.fail(AgentFailure(expired.code, expired.problem))
 
     # What the agent wrote.
 
@@ -267,15 +319,19 @@ class Conversation(Generic[R]):
         return True
 
     def note_usage(self, usage: Usage, *, final: bool) -> None:
-        """The attempt has used this much so far; a call over its budget is cancelled unless it has ended with it."""
+        """The attempt has used this much so far; a call over its budget is cancelled unless it has ended with it.
+
+        The budget is that of the whole call: what failed attempts have used counts, those of dead hubs included.
+        """
         self.attempts.used(usage)
         self.actions.report(CallUsage(**self.actions.stamp(), usage=usage))
-        over = over_budget(self.request.budget, usage)
+        over = over_budget(self.request.budget, self.attempts.usage())
         if over and not final:
             self.cancel("budget", self.attempts.error("budget_exceeded", over))
 
     def take_answer(self, event: Event) -> None:
         """The agent answered."""
+        self._note_service(is_temporary=False)
         try:
             refused = self.answer.take(event)
         except ReplyFaultsError as faults:
@@ -304,20 +360,36 @@ class Conversation(Generic[R]):
             self._give_up()
             return
         code, message, retryable, until, after_s = failure
+        self._note_service(is_temporary=code in TEMPORARY)
         kind = judge_agent_code(code, retryable=retryable)
-        if not until or code not in {"rate_limited", "quota_exhausted"} or retryable is False:
+        wait_s = self.attempts.rate_limit_s(failure, self.clock.now_us())
+        if wait_s is None:
             self.end_attempt(code, message, kind=kind, least_s=after_s, until=until)
             return
-        wait_s = max(((parse_moment(until) or 0) - self.clock.now_us()) / 1e6, 0.0)
         if wait_s >= self.watchdog.deadline_in_s:
             self.end_attempt(code, message, kind=kind._replace(again="no"), until=until)
             return
         self._note_failure(code, message)
         self.attempts.excuse()
+        if self._breaker is not None:
+            self._breaker.limited(wait_s, message)
+        resets_at = until or moment(self.clock.now_us() + int(wait_s * 1e6))
         self.actions.report(
-            CallRateLimit(**self.actions.stamp(), status=code, resets_at=until, error=message[:WHY])
+            CallRateLimit(**self.actions.stamp(), status=code, resets_at=resets_at, error=message[:WHY])
         )
         self._wait(code, message, "failed", wait_s)
+        self._stop_unless_kept()
+
+    def _note_service(self, *, is_temporary: bool) -> None:
+        """Temporary failures hold back every call of the agent. While they do, they do not count against one of them."""
+        if self._breaker is None:
+            return
+        if not is_temporary:
+            self._breaker.worked()
+            return
+        self._breaker.failed()
+        if self._breaker.is_open:
+            self.attempts.excuse()
 
     # The end of an attempt.
 
@@ -333,7 +405,7 @@ class Conversation(Generic[R]):
     ) -> None:
         """The attempt has failed: wait for another one, or end the call."""
         kind = kind or OWN_CODES[code]
-        self.watchdog.watch.resume()
+        self.watchdog.end_hold()
         if self.verdict is not None:
             self._give_up(restart=kind.restart)
             return
@@ -343,7 +415,7 @@ class Conversation(Generic[R]):
             allowed
             and kind.restart
             and not self.record.may_restart(
-                self.watchdog.watch.real_s(), self._config.max_restarts, self._config.restart_window_s
+                self.watchdog.watch.real_s(), self._limits.max_restarts, self._limits.restart_window_s
             )
         ):
             problem, allowed = f"{problem}; its process was started again too often", False
@@ -352,14 +424,18 @@ class Conversation(Generic[R]):
             self.end(error, restart=kind.restart)
             return
         self._wait(code, problem, kind.cause, self.attempts.backoff_s(least_s))
-        if kind.restart and self._link is not None:
+        self._stop_unless_kept(restart=kind.restart)
+
+    def _stop_unless_kept(self, *, restart: bool = False) -> None:
+        """An attempt has failed: its process gets the next one only if it is kept."""
+        if self._link is not None and (restart or not self._limits.keep):
             self.state = "stopping"
             self.actions.add(StopProcess())
 
     def end(self, outcome: Outcome, *, restart: bool = False) -> None:
         """The call is over; its process is released first, or stopped if it must not serve another call."""
         self._outcome = outcome
-        if self._link is not None and (restart or not self._config.keep):
+        if self._link is not None and (restart or not self._limits.keep):
             self.state = "stopping"
             self.actions.add(StopProcess())
             return
@@ -372,8 +448,23 @@ class Conversation(Generic[R]):
         if self._link is not None:
             self._send_command()
             return
+        wait_s = 0.0 if self._breaker is None else self._breaker.wait_s()
+        if wait_s > 0:
+            self._hold_back(wait_s)
+            return
         self.state = "starting"
         self.actions.add(NeedProcess())
+
+    def _hold_back(self, wait_s: float) -> None:
+        """Other calls of this agent have failed again and again, or its provider has a limit: this one waits, uncounted."""
+        assert self._breaker is not None
+        self.watchdog.retry_in(wait_s)
+        self.state = "waiting"
+        resets_at = moment(self.clock.now_us() + int(wait_s * 1e6))
+        error = self._breaker.reason
+        self.actions.report(
+            CallRateLimit(**self.actions.stamp(), status="unavailable", resets_at=resets_at, error=error)
+        )
 
     def _send_command(self) -> None:
         self.state = "running"
@@ -405,6 +496,7 @@ class Conversation(Generic[R]):
         self.attempts.fail(code, problem)
         self.watchdog.trust()
         self.tools.forget()
+        self.questions.forget()
 
     def _wait(self, code: str, problem: str, cause: Cause, wait_s: float) -> None:
         self.attempts.cause = cause
@@ -434,10 +526,13 @@ class Conversation(Generic[R]):
                 declined=reply.declined,
                 artifacts=artifacts,
                 usage=self.attempts.usage(event.usage),
+                usd_estimated=self.usd_estimated,
                 conversation=self.conversation,
+                generation=self.generation,
                 attempts=self.attempts.made,
                 harvested=self.answer.recovered,
                 notes=self._dialect.notes(),
+                denials=list(self.denials),
                 command_id=self._dialect.command_id,
                 failed=list(self.attempts.failed),
             )
@@ -450,12 +545,13 @@ class Conversation(Generic[R]):
 
     def _finish(self, outcome: Outcome) -> None:
         self.state = "done"
+        self._dialect.close()
         reason = "completed"
         if isinstance(outcome, AgentError):
             used = self.attempts.usage()
             outcome.usd, outcome.tokens, outcome.turns = used.cost_usd or 0.0, used.tokens, used.turns or 0
+            outcome.usd_estimated = self.usd_estimated
             reason = outcome.reason or type(outcome).__name__
-        self._dialect.close()
         took_s = round(max(self.watchdog.took_s, 0.0), 6)
         self.actions.report(CallFinished(**self.actions.stamp(), reason=reason, duration_s=took_s))
         self.actions.add(Done(outcome))

@@ -7,10 +7,12 @@ owns the rest: it writes commands, reads what comes back, and calls the conversa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
 from bartack.agents._record import Link
-from bartack.agents.protocol._messages import Event, Reason, ToolProblem
+from bartack.agents.contract import AgentAnswer
+from bartack.agents.protocol.messages import Event, Reason, ToolProblem
 
 R_contra = TypeVar("R_contra", contravariant=True)
 """One thing that is read from an agent of this kind."""
@@ -32,6 +34,14 @@ class AgentFailure(NamedTuple):
     retryable: bool | None = None
     until: str = ""
     after_s: float = 0.0
+
+
+class SendAnswer(Protocol):
+    """Sends the answer of a person to the agent."""
+
+    def __call__(self, question_id: str, answer: AgentAnswer) -> None:
+        """See the class."""
+        ...
 
 
 class SendResult(Protocol):
@@ -70,16 +80,24 @@ class Dialect(Protocol[R_contra]):
         """Send the result of a tool, or why there is none."""
         ...
 
+    def send_answer(self, question_id: str, answer: AgentAnswer) -> None:
+        """Send what a person has answered, or that none can be asked."""
+        ...
+
     def read(self, link: Link, read: R_contra) -> str:
         """Call the conversation with what the agent wrote; returns what is wrong with it, empty if nothing is."""
         ...
 
-    def recover(self, read: R_contra) -> Event | None:
-        """The answer to this command that an earlier process read, if it is one."""
+    def recover(self, read: R_contra) -> Event | AgentFailure | None:
+        """The answer to this command that an earlier process read, or the failure that it ended with; ``None`` if it is neither."""
         ...
 
     def refuse_answers(self) -> None:
         """An answer to the last command does not count any longer."""
+        ...
+
+    def delivered(self) -> Iterable[str]:
+        """The ids of tool calls whose results the conversation has already, when a process begins to continue it."""
         ...
 
     def notes(self) -> list[str]:
@@ -87,5 +105,5 @@ class Dialect(Protocol[R_contra]):
         ...
 
     def close(self) -> None:
-        """The conversation is over: report what was held back."""
+        """The conversation is over: report what was held back, and what was used and is not known yet."""
         ...

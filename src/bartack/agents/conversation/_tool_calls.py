@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from bartack.agents._contract import AgentRequest, CallTool, ToolOutcome
+from bartack.agents.contract import AgentRequest, CallTool, ToolOutcome
 from bartack.agents.conversation._actions import ActionQueue, CallOut
 from bartack.agents.conversation._dialect import SendResult
 from bartack.agents.conversation._watchdog import Watchdog
-from bartack.agents.protocol._messages import ToolProblem
 from bartack.agents.protocol._sound import find_unsound
+from bartack.agents.protocol.messages import ToolProblem
 
 OPEN_TOOLS: Final = 64
 """At most this many calls of tools may wait for their results."""
@@ -45,7 +45,7 @@ class ToolCalls:
             self._send_result(call_id, None, problem)
             return
         self._open.add(call_id)
-        self._watchdog.watch.pause()
+        self._watchdog.hold(call_id)
         self._actions.report(CallTool(**self._actions.stamp(), id=call_id, tool=name, phase="started"))
         self._actions.add(CallOut(call_id, name, arguments))
 
@@ -58,12 +58,12 @@ class ToolCalls:
         self._send_result(call_id, outcome.result, problem)
         phase: Literal["finished", "failed"] = "failed" if problem else "finished"
         self._actions.report(CallTool(**self._actions.stamp(), id=call_id, tool="", phase=phase))
-        if not self._open:
-            self._watchdog.watch.resume()
-        self._watchdog.tool_returned()
+        self._watchdog.release(call_id)
 
     def forget(self) -> None:
         """The attempt is over: no result is sent any longer."""
+        for call_id in self._open:
+            self._watchdog.release(call_id)
         self._open.clear()
 
     def _problem(self, name: str, arguments: dict[str, object]) -> ToolProblem | None:

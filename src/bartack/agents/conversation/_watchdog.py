@@ -1,7 +1,7 @@
 """The time limits of one call, in seconds that count: those in which the agent could have done something.
 
-``Watchdog`` knows when each limit passes; what follows from it is decided in ``_conversation.py``. ``agents/_vitals.py`` measures
-whether the processes of a silent agent are active.
+``Watchdog`` knows when each limit passes; what follows from it is decided in ``_conversation.py``. ``agents/process/_vitals.py``
+measures whether the processes of a silent agent are active.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from bartack.agents._config import ProgramConfig
-from bartack.agents._contract import AgentRequest
 from bartack.agents._record import Link
-from bartack.agents._vitals import Activity
+from bartack.agents.contract import AgentRequest
 from bartack.agents.conversation._actions import State
-from bartack.core import Clock
+from bartack.agents.conversation._limits import Limits
+from bartack.agents.process._vitals import Activity
+from bartack.core.clock import Clock
 
 LATE_S: Final = 5.0
 """A tick that comes later than this is not the agent's fault: the machine slept, or the hub was stopped."""
@@ -81,6 +81,7 @@ class Stopwatch:
 _Due = tuple[float, Callable[[], Expired | None]]
 
 
+# Long because every limit of a call is known here and nowhere else; each method notes one fact.
 class Watchdog:
     """Watches one call.
 
@@ -88,7 +89,7 @@ class Watchdog:
     passes while ``watch`` is paused. If ``tick`` comes late because the machine slept, the limits of the agent start anew.
 
     Args:
-        config: How long the agent may take for what.
+        limits: How long the agent may take for what.
         request: What the agent is asked, with its deadline.
         clock: What time it is.
         look: Measures what the tree of a process has done since the last call. Without it, a silent agent counts as idle.
@@ -96,14 +97,14 @@ class Watchdog:
 
     def __init__(
         self,
-        config: ProgramConfig,
+        limits: Limits,
         request: AgentRequest,
         clock: Clock,
         look: Callable[[int], Activity] | None,
     ) -> None:
         self.watch = Stopwatch(clock)
         now = self.watch.now()
-        self._config = config
+        self._config = limits
         self._request = request
         self._look = look
         self._link: Link | None = None
@@ -118,6 +119,13 @@ class Watchdog:
         self._suspicion: _Suspicion | None = None
         """A line may have been the answer: until when another one is waited for."""
         self._grace_by = self._retry_at = now
+        self._held: set[str] = set()
+        """What the agent waits for that is not its fault."""
+        self._own_tools: set[str] = set()
+        """Tools of its own that run."""
+        self._repeats: tuple[float, str, str] | None = None
+        """Since when it does nothing but repeat its requests, and why."""
+        self._reminder: tuple[float, Callable[[], None]] | None = None
 
     @property
     def deadline_in_s(self) -> float:
@@ -144,6 +152,9 @@ class Watchdog:
     def attempt_began(self) -> None:
         """An attempt begins; what the agent did before does not count."""
         self._suspicion = None
+        self._repeats = None
+        self._reminder = None
+        self._own_tools.clear()
         self._last_line = self._last_progress = self._last_look = self.watch.now()
 
     def line_came(self) -> None:
@@ -157,11 +168,42 @@ class Watchdog:
 
     def progress(self) -> None:
         """The agent does something for this call."""
+        self._repeats = None
         self._last_progress = self.watch.now()
 
-    def tool_returned(self) -> None:
-        """A tool has returned: the agent was waiting, not silent."""
+    def hold(self, what: str) -> None:
+        """The agent waits for a tool of ours, or for a person: no limit passes meanwhile."""
+        self._held.add(what)
+        self.watch.pause()
+
+    def release(self, what: str) -> None:
+        """It waits for that no longer: it was waiting, not silent."""
+        self._held.discard(what)
+        if not self._held:
+            self.watch.resume()
         self._last_progress = self._last_line = self.watch.now()
+
+    def end_hold(self) -> None:
+        """Whatever it waited for, the limits count again."""
+        self._held.clear()
+        self.watch.resume()
+
+    def own_tool_began(self, call_id: str) -> None:
+        """The agent uses a tool of its own."""
+        self._own_tools.add(call_id)
+
+    def own_tool_ended(self, call_id: str) -> None:
+        """It has ended."""
+        self._own_tools.discard(call_id)
+
+    def repeats(self, code: str, problem: str) -> None:
+        """The agent repeats a request of its own: a sign of life, and no progress."""
+        since = self.watch.now() if self._repeats is None else self._repeats[0]
+        self._repeats = (since, code, problem)
+
+    def remind(self, after_s: float, call: Callable[[], None]) -> None:
+        """Call back during this attempt, once; the last reminder counts."""
+        self._reminder = (self.watch.now() + after_s, call)
 
     def suspect(self, grace_s: float, case: str, detail: str) -> None:
         """A line that cannot be used may have been the answer; the first suspicion counts."""
@@ -242,16 +284,27 @@ class Watchdog:
             silence = config.heartbeat_s * config.missed_heartbeats
             lost = Expired("attempt", "heartbeat_lost", f"no line came for {silence:g} s")
             limits.append((self._last_line + silence, lambda: lost))
-        if config.stall_s:
-            stalled = Expired("attempt", "stalled", f"it made no progress for {config.stall_s:g} s")
-            limits.append((self._last_progress + config.stall_s, lambda: stalled))
+        stall_s = config.tool_s if self._own_tools and config.tool_s else config.stall_s
+        if stall_s:
+            stalled = Expired("attempt", "stalled", f"it made no progress for {stall_s:g} s")
+            limits.append((self._last_progress + stall_s, lambda: stalled))
             if self._look is not None:
-                limits.append((self._last_look + min(LOOK_S, config.stall_s / 4), self._look_again))
+                limits.append((self._last_look + min(LOOK_S, stall_s / 4), self._look_again))
+        if self._repeats is not None and config.retry_s:
+            since, code, problem = self._repeats
+            limits.append((since + config.retry_s, lambda: Expired("attempt", code, problem)))
+        if self._reminder is not None:
+            limits.append((self._reminder[0], self._call_back))
         if self._suspicion is not None:
             due, _, case, detail = self._suspicion
             unusable = f"a line that may have been the answer cannot be used: {detail}"
             limits.append((due, lambda: Expired("attempt", case, unusable)))
         return limits
+
+    def _call_back(self) -> None:
+        reminder, self._reminder = self._reminder, None
+        if reminder is not None:
+            reminder[1]()
 
     def _look_again(self) -> None:
         """An agent that is active is not stalled, although it is silent."""

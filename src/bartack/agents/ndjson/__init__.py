@@ -1,1 +1,1 @@
-"""Agents that are programs speaking the line protocol. Start with ``_agent.py``."""
+"""Agents that are programs speaking the line protocol. Start with ``agent.py``."""

@@ -1,30 +1,29 @@
 """The line protocol in one conversation: commands into lines, and lines into what they mean for the call.
 
 Which line belongs to which command is decided here; what follows from it, in ``conversation/_conversation.py``. Bad lines are
-counted in ``_faults.py``; the form of a line is checked in ``protocol/_lines.py``.
+counted in ``_faults.py``; the form of a line is checked in ``protocol/lines.py``.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from bartack.agents._commands import correlation_of, make_command, task_of
-from bartack.agents._config import NdjsonConfig, ProtocolConfig
-from bartack.agents._contract import AgentRequest, CallNotice, CallText, Rejection
 from bartack.agents._record import AgentRecord, Link
-from bartack.agents._vitals import Activity
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.contract import AgentAnswer, AgentRequest, CallNotice, CallText, Rejection
 from bartack.agents.conversation._actions import Send, Warn
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.ndjson._faults import LineFaults
-from bartack.agents.protocol._ids import new_message_id, parse_moment
-from bartack.agents.protocol._lines import EXCERPT, BadLine, Line, Read, write_line
-from bartack.agents.protocol._messages import (
+from bartack.agents.process._vitals import Activity
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.ids import new_message_id, parse_moment
+from bartack.agents.protocol.lines import EXCERPT, BadLine, Line, Read, write_line
+from bartack.agents.protocol.messages import (
     ENDING,
     PASSING,
     TERMINAL,
@@ -42,7 +41,7 @@ from bartack.agents.protocol._messages import (
     ToolProblem,
     ToolResult,
 )
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import AgentDeadlineError, LineTooLongError
 
 LONGEST_S: Final = 1e9
@@ -67,7 +66,7 @@ def open_line_conversation(
 ) -> Conversation[Read]:
     """A conversation with an agent that speaks the line protocol; ``protocol`` limits bad lines."""
     speak = partial(LineDialect, protocol=protocol)
-    return Conversation(agent, request, config, record, speak, clock=clock, look=look, uniform=uniform)
+    return Conversation(agent, request, config.limits, record, speak, clock=clock, look=look, uniform=uniform)
 
 
 class LineDialect:
@@ -133,7 +132,7 @@ class LineDialect:
 
     def _write(self, message: ToAgent) -> bytes:
         line = write_line(message, self._talk.agent)
-        self._talk.actions.add(Send(line, message))
+        self._talk.actions.add(Send(line, may_drop=isinstance(message, Notice)))
         return line
 
     def _command(self) -> Command:
@@ -174,6 +173,13 @@ class LineDialect:
     def refuse_answers(self) -> None:
         """See ``Dialect.refuse_answers``."""
         self._refused.add(self.command_id)
+
+    def send_answer(self, question_id: str, answer: AgentAnswer) -> None:
+        """See ``Dialect.send_answer``: the line protocol has no questions."""
+
+    def delivered(self) -> Iterable[str]:
+        """See ``Dialect.delivered``: every attempt begins anew."""
+        return ()
 
     def notes(self) -> list[str]:
         """See ``Dialect.notes``."""
@@ -230,7 +236,7 @@ class LineDialect:
             return
         sent = self._results.get(call.call_id)
         if sent is not None:
-            talk.actions.add(Send(sent, msgspec.json.decode(sent, type=ToolResult)))
+            talk.actions.add(Send(sent))
             return
         talk.tools.call(call.call_id, call.name, call.arguments)
 

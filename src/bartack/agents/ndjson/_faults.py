@@ -1,6 +1,6 @@
 """Lines of one command that could not be used: counted, reported, and answered with a notice.
 
-Which lines those are is decided in ``_dialect.py`` and ``protocol/_lines.py``; what too many of them lead to, here.
+Which lines those are is decided in ``_dialect.py`` and ``protocol/lines.py``; what too many of them lead to, here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
-from bartack.agents._config import ProtocolConfig
-from bartack.agents._contract import CallNotice
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.contract import CallNotice
 from bartack.agents.conversation._actions import Warn
 from bartack.agents.conversation._conversation import Conversation
-from bartack.agents.protocol._lines import EXCERPT, BadLine, Read
+from bartack.agents.protocol.lines import EXCERPT, BadLine, Read
 
 REPORTED: Final = 5
 """At most this many bad lines of each case are reported in full."""

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.agents.protocol._messages import Count, Sum
+from bartack.agents.protocol.messages import Count, Sum
 
 _WANTED: Final = {
     "path": "the path of the file, relative to the workspace",

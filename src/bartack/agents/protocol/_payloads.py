@@ -1,6 +1,6 @@
 """What the commands and events of line protocol version 1 carry: ``inputs`` by action, ``payload`` by event.
 
-The schemas of ``command`` and ``event`` are made of these types. A payload is checked by ``_replies.py``; these types never refuse
+The schemas of ``command`` and ``event`` are made of these types. A payload is checked by ``replies.py``; these types never refuse
 what it accepts: a member that nothing depends on has any type.
 """
 
@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from bartack.agents.protocol._messages import Count, Finding, Part, Sum
+from bartack.agents.protocol.messages import Count, Finding, Part, Sum
 
 Text = Annotated[object, Meta(description="Text for people.")]
 

@@ -1,6 +1,6 @@
 """Which reply of a script is for which command, and what the agent remembers of that over its own death.
 
-The replies to actions are chosen here (``responses`` of a script); those to prompts in ``_scripted.py``.
+The replies to actions are chosen here (``responses`` of a script); those to prompts in ``scripted.py``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import cast
 
 import msgspec
 
-from bartack.agents.protocol._messages import Command, Event
+from bartack.agents.protocol.messages import Command, Event
 from bartack.agents.scripted._script import ErrorSpec, Inject, Reply
-from bartack.agents.scripted._scripted import Script
-from bartack.core import replace_file
+from bartack.agents.scripted.scripted import Script
+from bartack.core.files import replace_file
 
 
 class Memory(msgspec.Struct):

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from bartack.agents.protocol._ids import new_message_id
-from bartack.agents.protocol._lines import MAX_LINE, write_line
-from bartack.agents.protocol._messages import Event, Sender, Source, Version
+from bartack.agents.protocol.ids import new_message_id
+from bartack.agents.protocol.lines import MAX_LINE, write_line
+from bartack.agents.protocol.messages import Event, Sender, Source, Version
 from bartack.agents.scripted._script import At, Inject
 from bartack.agents.scripted._writer import HANG, Ignored, MessageWriter, Outside
 

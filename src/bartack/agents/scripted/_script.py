@@ -15,8 +15,8 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from bartack.agents.protocol._messages import Usage, Version
-from bartack.core import safe_join
+from bartack.agents.protocol.messages import Usage, Version
+from bartack.core.paths import safe_join
 from bartack.errors import ScriptError, UnsafePathError
 
 At = Literal["start", "before", "before_terminal", "after_terminal"]
@@ -179,6 +179,8 @@ class Reply(msgspec.Struct, omit_defaults=True):
     delay_s: float = 0.0
     delay_ms: float = 0.0
     """The same in the words of the older tool."""
+    says: str = ""
+    """What it reports as its progress before it waits."""
     write: list[Write] = []
     events: list[EventSpec] = []
     error: ErrorSpec | str | None = None

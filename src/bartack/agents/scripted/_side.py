@@ -2,7 +2,7 @@
 
 The reference for authors of agents, and the attacker in our tests. Lines and the clock come in through ``line`` and ``tick``;
 what it does to the world goes through ``Outside``. This file owns the commands and what is done for each: ``_choices.py`` chooses
-replies, ``_writer.py`` writes messages, ``_faults.py`` breaks them. ``_program.py`` makes a program of it.
+replies, ``_writer.py`` writes messages, ``_faults.py`` breaks them. ``program.py`` makes a program of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, cast
 import msgspec
 
 from bartack.agents._permissions import Permissions
-from bartack.agents.protocol._ids import new_message_id
-from bartack.agents.protocol._lines import read_command
-from bartack.agents.protocol._messages import (
+from bartack.agents.protocol.ids import new_message_id
+from bartack.agents.protocol.lines import read_command
+from bartack.agents.protocol.messages import (
     ENDING,
     Abilities,
     Cancel,
@@ -29,9 +29,9 @@ from bartack.agents.protocol._messages import (
 from bartack.agents.scripted._choices import Choices
 from bartack.agents.scripted._faults import FaultInjector
 from bartack.agents.scripted._script import ErrorSpec, EventSpec, Inject, Reply, apply_write
-from bartack.agents.scripted._scripted import Prompt, Script, ScriptedAgent, ScriptedCall, ScriptedReply
 from bartack.agents.scripted._writer import HANG, MessageWriter, Outside
-from bartack.core import Clock
+from bartack.agents.scripted.scripted import Prompt, Script, ScriptedAgent, ScriptedCall, ScriptedReply
+from bartack.core.clock import Clock
 from bartack.errors import AgentError, ScriptError, UnsafePathError
 
 _FAILURES: Final = {
@@ -216,6 +216,8 @@ class ScriptedSide:
     def _do(self, reply: Reply, command: Command, place: str) -> Iterator[float]:
         injects = self._choices.arm(reply, place)
         yield from self._faults.inject(injects, "start")
+        if reply.says:
+            self.writer.send(self.writer.make(EventSpec(type="progress", payload={"message": reply.says})))
         yield reply.wait_s or self._script.defaults.delay_s
         try:
             for write in reply.write:

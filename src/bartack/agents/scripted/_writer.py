@@ -11,9 +11,9 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from bartack.agents.protocol._ids import moment, new_message_id
-from bartack.agents.protocol._lines import write_line
-from bartack.agents.protocol._messages import (
+from bartack.agents.protocol.ids import moment, new_message_id
+from bartack.agents.protocol.lines import write_line
+from bartack.agents.protocol.messages import (
     ENDING,
     Abilities,
     Artifact,
@@ -27,7 +27,9 @@ from bartack.agents.protocol._messages import (
     Source,
 )
 from bartack.agents.scripted._script import ArtifactSpec, EventSpec
-from bartack.core import Clock, checksum_file, safe_join
+from bartack.core.checksum import checksum_file
+from bartack.core.clock import Clock
+from bartack.core.paths import safe_join
 
 Ignored = Literal["stdin", "eof", "term"]
 Level = Literal["debug", "info", "warn", "error"]

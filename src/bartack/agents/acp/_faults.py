@@ -1,0 +1,53 @@
+"""Lines of an agent that are not messages: each is a notice, and too many of them end the call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bartack.agents.contract import CallNotice
+from bartack.agents.conversation._conversation import Conversation
+from bartack.agents.program._json_lines import JsonRead
+from bartack.agents.protocol.codes import OWN_CODES
+from bartack.agents.protocol.lines import BadLine
+
+MOST_BAD_LINES: Final = 100
+"""More lines than this that are not messages end the call."""
+EXCERPT: Final = 200
+
+
+class BadLines:
+    """The bad lines of one process after the other."""
+
+    def __init__(self, talk: Conversation[JsonRead]) -> None:
+        self.count = 0
+        self._talk = talk
+
+    def renew(self) -> None:
+        """A new process."""
+        self.count = 0
+
+    def take(self, read: BadLine) -> None:
+        """A line is not an object. A last one without a newline is what the end of the process has left of it."""
+        if read.case == "line_too_long":
+            self.end(read.case, read.detail)
+        elif read.case != "torn":
+            self.add(read.case, read.excerpt[:EXCERPT].decode("utf-8", "replace"))
+
+    def add(self, case: str, text: str) -> None:
+        """A line is not a message, or is one that was not expected."""
+        self.count += 1
+        self.notice(text[:EXCERPT], case)
+        if self.count > MOST_BAD_LINES:
+            problem = (
+                f"more than {MOST_BAD_LINES} of its lines are not messages; the last one: {text[:EXCERPT]}"
+            )
+            self.end("protocol_violation", problem)
+
+    def end(self, code: str, problem: str) -> None:
+        """It does not speak the protocol: what speaks another one now will not speak this one later."""
+        self._talk.end_attempt(code, problem, kind=OWN_CODES[code]._replace(again="no", restart=True))
+
+    def notice(self, text: str, case: str) -> None:
+        """Report something that a person may want to know."""
+        actions = self._talk.actions
+        actions.report(CallNotice(**actions.stamp(), level="warn", text=text, case=case))

@@ -1,0 +1,179 @@
+"""Whether programs for coding can be used: Claude Code, Codex, agents that speak ACP. ``doctor.py`` has the other kinds.
+
+Before a run only what costs neither money nor much time is looked at: where the program is, its version, a credential or a login.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bartack.agents.doctor._handshake import greet
+from bartack.agents.program.cli_facts import (
+    CliFacts,
+    credentials_in,
+    facts_of,
+    find_unwritable,
+    home_of,
+    is_older,
+    login_of,
+    read_in_project,
+    read_version,
+)
+from bartack.agents.program.find import explain_missing, find_program
+from bartack.agents.program_config import AcpConfig, CliConfig, CodexConfig
+
+VERSION_S: Final = 5.0
+"""How long a program may take to print its version."""
+LIVE_USD: Final = 0.05
+"""What an answer may cost."""
+
+
+class CliVisit(NamedTuple):
+    """How closely an agent is checked, and from where.
+
+    Attributes:
+        workspace: Where it works.
+        environ: The variables it would get some of.
+        start: Whether it is started, and greeted as an adapter does it.
+        live: Whether it is also asked for a word, which costs something.
+        probe: Whether its version is looked at.
+    """
+
+    workspace: Path
+    environ: Mapping[str, str]
+    start: bool
+    live: bool
+    probe: bool
+
+
+class CliFindings(NamedTuple):
+    """What was found out."""
+
+    found: str
+    version: str
+    problems: list[str]
+    notes: list[str]
+
+
+def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
+    """Look at an agent that is a program for coding."""
+    facts = facts_of(config)
+    env = config.environment(visit.environ)
+    found = find_program(config.argv[0], visit.workspace, env.get("PATH", ""))
+    if not found:
+        path = env.get("PATH", "")
+        problem = explain_missing(name, config.argv[0], visit.workspace, path, facts.install)
+        return CliFindings("", "", [problem], [])
+    findings = CliFindings(found, "", list(_missing_credentials(name, config, facts, env)), [])
+    _check_home(name, config, facts, env, findings)
+    findings.notes.extend(read_in_project(config, visit.workspace))
+    if visit.start or visit.probe:
+        findings = findings._replace(version=_check_version(config, facts, found, env, findings))
+    if visit.start and not findings.problems:
+        findings = _greet(config, found, env, visit, findings)
+    if credentials_in(facts, env):
+        findings.notes.append("its credential reaches every command, hook and server that it starts")
+    if isinstance(config, AcpConfig):
+        findings.notes.append(
+            "its permissions are as good as its questions: Bartack decides only what it asks"
+        )
+    return findings
+
+
+def _missing_credentials(
+    name: str, config: CliConfig, facts: CliFacts, env: Mapping[str, str]
+) -> Iterator[str]:
+    """Why it cannot log in, as far as is known: on macOS a login leaves no file, and other providers have keys of their own."""
+    if not facts.credentials or credentials_in(facts, env):
+        return
+    variables = " or ".join(facts.credentials)
+    if config.home == "run":
+        yield f"there is no credential for it: set {variables}, or agents.{name}.home to user after a login"
+        return
+    configured = isinstance(config, CodexConfig) and any("provider" in key for key in config.config)
+    if login_of(facts, env) is None and sys.platform != "darwin" and not configured and not _elsewhere(env):
+        yield f"it is not logged in, and there is no credential for it: log in with {config.argv[0]}, or set {variables}"
+
+
+def _check_home(
+    name: str, config: CliConfig, facts: CliFacts, env: Mapping[str, str], findings: CliFindings
+) -> None:
+    """Look at the home of the user, if the program is to use it. A home in the run is made with the run."""
+    if config.home == "run" or (config.home == "auto" and credentials_in(facts, env)):
+        return
+    place, reason = home_of(facts, env), ""
+    if place is not None:
+        reason = find_unwritable(place)
+    if not reason:
+        return
+    problem = f"its home {place} cannot be written: {reason}; correct that, or set agents.{name}.home to run"
+    # Where other programs keep their sessions is not known: perhaps not there.
+    (findings.problems if facts.login else findings.notes).append(problem)
+
+
+def _elsewhere(env: Mapping[str, str]) -> bool:
+    """Whether it uses a service that has credentials of its own."""
+    return any(
+        env.get(name)
+        for name in ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+    )
+
+
+def _check_version(
+    config: CliConfig, facts: CliFacts, found: str, env: Mapping[str, str], findings: CliFindings
+) -> str:
+    if isinstance(config, AcpConfig):
+        return ""  # it introduces itself
+    try:
+        said = subprocess.run(  # noqa: S603 - the project's own words
+            [found, *config.argv[1:], "--version"],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=VERSION_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        findings.problems.append(f"{found} --version did not end within {VERSION_S:g} s")
+        return ""
+    except OSError as error:
+        findings.problems.append(f"{found} cannot be started: {error.strerror or error}")
+        return ""
+    version = read_version(said.stdout.decode("utf-8", "replace"))
+    oldest = config.min_version or facts.oldest
+    if not version:
+        findings.problems.append(f"{found} --version printed no version (exit status {said.returncode})")
+    elif oldest and is_older(version, oldest):
+        findings.problems.append(f"version {version} is too old: {oldest} or newer is needed")
+    elif facts.tested and is_older(facts.tested, version):
+        findings.notes.append(f"version {version} is untested: Bartack is tested with {facts.tested}")
+    return version
+
+
+def _greet(
+    config: CliConfig, found: str, env: Mapping[str, str], visit: CliVisit, findings: CliFindings
+) -> CliFindings:
+    with tempfile.TemporaryDirectory(prefix="bartack-doctor-") as home:
+        variable, _ = facts_of(config).home
+        # A home of its own, unless the login of the user is needed: a check leaves no trace in theirs.
+        logged_in = visit.live and not credentials_in(facts_of(config), env)
+        own = {variable: home} if variable and not logged_in else {}
+        argv = [found, *config.argv[1:]]
+        try:
+            greeting = greet(config, argv, visit.workspace, {**env, **own}, ask=visit.live, usd=LIVE_USD)
+        except OSError as error:
+            return findings._replace(
+                problems=[*findings.problems, f"it cannot be started: {error.strerror or error}"]
+            )
+    problems = [greeting.problem] if greeting.problem else []
+    return CliFindings(
+        found,
+        findings.version or greeting.version,
+        [*findings.problems, *problems],
+        [*findings.notes, *greeting.notes],
+    )

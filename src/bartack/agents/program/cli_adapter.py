@@ -1,0 +1,102 @@
+"""What the adapters of programs for coding have in common; see ``Adapter`` for what each member promises."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+from bartack.agents._record import AgentRecord, Link
+from bartack.agents._tool_permissions import ToolPermissions
+from bartack.agents.contract import AgentRequest
+from bartack.agents.conversation._breaker import Breaker
+from bartack.agents.conversation._pauses import Pause, pause_name
+from bartack.agents.program._json_lines import JsonRead
+from bartack.agents.program.adapter import Surroundings, secrets_of
+from bartack.agents.program_config import CliConfig
+from bartack.core.clock import Clock
+
+C = TypeVar("C", bound=CliConfig)
+"""The settings of this kind."""
+
+ACCOUNTS: Final = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CODEX_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+)
+"""Variables that say whose account is used, and with which provider."""
+
+
+class CliAdapter(Generic[C]):
+    """An agent that is started anew for each attempt, and asked for permission.
+
+    Args:
+        name: Its name in the settings.
+        config: Its settings.
+        clock: What time it is.
+        surroundings: What the agents of a run have in common.
+        uniform: Where the randomness of waits comes from; by default the one of ``Conversation``.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        name: str,
+        config: C,
+        clock: Clock,
+        surroundings: Surroundings,
+        *,
+        uniform: Callable[[float, float], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.clock = clock
+        self.surroundings = surroundings
+        self.record = AgentRecord(name)
+        self.breaker = surroundings.breakers.setdefault(name, Breaker(clock, self._pause()))
+        self.redact = secrets_of(surroundings, config.env)
+        self.uniform = uniform
+
+    def _pause(self) -> Pause | None:
+        """The pause that this agent shares with those of other runs that have the same account."""
+        folder = self.surroundings.pauses
+        if folder is None:
+            return None
+        environ = {**self.surroundings.environ, **self.config.env}
+        program = os.path.basename(self.program)
+        return Pause(folder / pause_name(f"{self.kind}-{program}", environ, ACCOUNTS), self.clock)
+
+    @property
+    def program(self) -> str:
+        """See ``Adapter.program``."""
+        return self.config.argv[0]
+
+    @property
+    def keep_s(self) -> float | None:
+        """See ``Adapter.keep_s``: each attempt has a process of its own."""
+        return None
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """See ``Adapter.env``."""
+        return self.config.env
+
+    def idle_line(self, link: Link, read: JsonRead) -> None:
+        """See ``Adapter.idle_line``: no process serves a second call."""
+
+    def permissions_of(self, request: AgentRequest, own_tools: tuple[str, ...] = ()) -> ToolPermissions:
+        """Decides about the tools of a call; ``own_tools`` are ours, as the agent calls them."""
+        return ToolPermissions(
+            self.config.permissions,
+            request.role,
+            request.cwd,
+            extra_dirs=request.extra_dirs,
+            refused_paths=request.refused_paths,
+            policy=self.surroundings.guard,
+            own_tools=own_tools,
+        )
