@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.runtime.client.async_run import AsyncRun
-    from bartack.runtime.client.async_session import AsyncSession
+    from bartack.runtime.client.asynchronous.run import AsyncRun
+    from bartack.runtime.client.asynchronous.session import AsyncSession
     from bartack.runtime.client.run import Question, Run, RunState, run
     from bartack.runtime.client.session import Session
     from bartack.runtime.context.context import Context, SessionView
@@ -53,8 +53,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "client.async_run": ("AsyncRun",),
-    "client.async_session": ("AsyncSession",),
+    "client.asynchronous.run": ("AsyncRun",),
+    "client.asynchronous.session": ("AsyncSession",),
     "scheduler.body": ("Retry", "StepInfo", "step_info"),
     "context.definitions": ("Worker", "WorkerCall"),
     "context.context": ("Context", "SessionView"),

@@ -1,4 +1,8 @@
-"""A blocking connection to a hub, for processes that are not its workers. Its asyncio twin is ``async_connection.py``."""
+"""A blocking connection to a hub, for processes that are not its workers. Its asyncio twin is ``asynchronous/connection.py``.
+
+If the connection is lost while a request is under way that changes the run, and a hub runs the run, the request is sent again over
+another connection, with the same id: the hub carries it out once (``kernel/requests.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import time
 from collections.abc import Generator
 from typing import TypeVar
 
-from bartack.core import Closing
+from bartack.core.closing import Closing
 from bartack.errors import DeadlineExceededError, RunNotActiveError
 from bartack.runtime.client.peer import HubPeer
 from bartack.runtime.client.requests import HubCall
@@ -34,9 +38,12 @@ class HubClient(HubPeer, Closing):
         self._waiting: list[bytes] = []
         self._asked = ""
         self._sending = threading.Lock()
-        self._sock = open_connection(run)
-        self._hub_pid = peer_pid(self._sock)
         self._look_s = join_limit_s()
+        self._connect()
+
+    def _connect(self) -> None:
+        self._sock = open_connection(self._run)
+        self._hub_pid = peer_pid(self._sock)
         self._sock.settimeout(self._look_s)
         self._send(self._hello())
 
@@ -50,8 +57,16 @@ class HubClient(HubPeer, Closing):
         request: Request | None = None,
         value: bytes | None = None,
         timeout_s: float | None = None,
+        by_id: str = "",
     ) -> bytes:
         """Send a request and wait for the answer, as encoded JSON.
+
+        Args:
+            do: What to ask for.
+            request: Its arguments.
+            value: The encoded value that it carries.
+            timeout_s: How long to wait.
+            by_id: The id of the request, if it may be sent again later.
 
         Raises:
             BartackError: The hub refused the request.
@@ -60,9 +75,29 @@ class HubClient(HubPeer, Closing):
             TimeoutError: No answer came in time.
         """
         self._asked = do
-        frame = self._frame(do, request, value)
+        frame = self._frame(do, request, value, by_id)
+        try:
+            return self._exchange(frame, timeout_s)
+        except RunNotActiveError:
+            if not frame.id or not self._is_lost:
+                raise
+        self._reconnect()
+        return self._exchange(frame, timeout_s)
+
+    def _exchange(self, frame: f.Ask, timeout_s: float | None) -> bytes:
         self._send(frame)
         return self._answer(frame.i, timeout_s)
+
+    def _reconnect(self) -> None:
+        """Connect to the hub again. Messages that this process held have gone back.
+
+        Raises:
+            RunNotActiveError: No process runs the run.
+        """
+        self._sock.close()
+        self._frames, self._waiting = f.FrameReader(), []
+        self._connect()
+        self._is_lost = False
 
     @contextlib.contextmanager
     def renewing(self) -> Generator[None]:
@@ -81,20 +116,6 @@ class HubClient(HubPeer, Closing):
         finally:
             done.set()
             thread.join(LEASE_S)
-
-    def wait_closed(self, timeout_s: float | None) -> bool:
-        """Wait until the hub is gone, or the session fails; ``False`` if neither happened in time."""
-        self._sock.settimeout(timeout_s)
-        try:
-            while self.failure is None:
-                self._take(self._receive())
-        except TimeoutError:
-            return False
-        except RunNotActiveError:
-            return True
-        finally:
-            self._sock.settimeout(self._look_s)
-        return True
 
     def poll(self) -> None:
         """Read what the hub has sent without a request; never waits."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bartack.config.load import kept_sets, write_sets
-from bartack.core import Account, Batch, SystemClock, open_watch
+from bartack.core.accounts import Account
+from bartack.core.batch import Batch
+from bartack.core.clock import SystemClock
+from bartack.depot import FileRuns
 from bartack.errors import (
     ResumeRefusedError,
     RunNotActiveError,
@@ -26,19 +30,19 @@ from bartack.errors import (
     StepNotFoundError,
     WorkspaceError,
 )
-from bartack.journal import Draft, Entry, FileBlobs, FileReader, Veil, open_blobs, open_journal, open_reader
+from bartack.journal import Blobs, Draft, Entry, JournalReader
+from bartack.journal.veil import Veil
+from bartack.runtime.client.carrying_out import carry_out
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.program.pin import current_program
 from bartack.runtime.protocol.frames import ErrorData
-from bartack.runtime.protocol.requests import Request
-from bartack.runtime.rundir.find import check_not_ended, load_state
+from bartack.runtime.protocol.requests import Request, new_request_id
+from bartack.runtime.rundir.find import check_not_ended, load_state, read_state, summarise
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Mirror
-from bartack.runtime.rundir.order import claim_run
 from bartack.runtime.rundir.origin import check_own, mark_of
 from bartack.runtime.rundir.owning import own_journal
-from bartack.runtime.rundir.presence import is_active
 from bartack.runtime.rundir.run_as import account_of, share_run
 from bartack.runtime.rundir.secret_digests import NAME as DIGESTS
 from bartack.runtime.rundir.secrets import open_veil_of
@@ -48,13 +52,12 @@ from bartack.runtime.state.run_state import State
 from bartack.runtime.state.status import moving
 from bartack.runtime.state.timeline import Timeline
 from bartack.runtime.state.worker_state import NO_VALUE
-from bartack.supervision import take_tree_lock
+from bartack.supervision.process.lock import take_tree_lock
 
 STOP_WAIT_S: Final = 10.0
 """How long to wait until a run has stopped; it may still be stopping after that."""
 
-_DELETED: Final = ".deleted-"
-"""How the name of a run's directory begins while it is being deleted."""
+_ENDING: Final = {"cancel": "cancelling", "fail": "failing"}
 
 SKIPPED: Final = "fork.skipped"
 """Stands in a forked journal where the original had an entry of its engine, so that every entry keeps its place."""
@@ -68,11 +71,7 @@ def cancel_run(run: RunDir, reason: str) -> None:
         JournalLockedError: Another process is about to run it.
         PeerRefusedError: This process belongs to a run.
     """
-    try:
-        _ask(run, "cancel", reason)
-    except RunNotActiveError:
-        check_outside(f"cancelling {run.id}", run)
-        _write(run, e.RunEnded(status="cancelled", reason=reason or "cancelled"))
+    _end(run, "cancel", reason, e.RunEnded(status="cancelled", reason=reason or "cancelled"))
 
 
 def fail_run(run: RunDir, reason: str) -> None:
@@ -83,31 +82,48 @@ def fail_run(run: RunDir, reason: str) -> None:
         JournalLockedError: Another process is about to run it.
         PeerRefusedError: This process belongs to a run.
     """
-    try:
-        _ask(run, "fail", reason)
-    except RunNotActiveError:
-        check_outside(f"failing {run.id}", run)
-        kind = f"{SessionFailedError.__module__}:{SessionFailedError.__qualname__}"
-        error = ErrorData(type=kind, message=reason, code=SessionFailedError.code)
-        _write(run, e.RunEnded(status="failed"), e.FailureRecorded(worker="", error=error))
+    kind = f"{SessionFailedError.__module__}:{SessionFailedError.__qualname__}"
+    error = ErrorData(type=kind, message=reason, code=SessionFailedError.code)
+    _end(run, "fail", reason, e.RunEnded(status="failed"), e.FailureRecorded(worker="", error=error))
 
 
-def _ask(run: RunDir, do: str, message: str) -> None:
-    with HubClient(run) as hub:
-        hub.ask(do, Request(message=message))
+def _end(run: RunDir, do: str, reason: str, ended: e.RunEnded, *before: e.EntryData) -> None:
+    """Have the hub end a run. Without one, or if it dies before it has recorded the end, write what it would write."""
+    request = new_request_id()
+
+    def by_hub() -> None:
+        with HubClient(run) as hub:
+            hub.ask(do, Request(message=reason), by_id=request)
+        _wait_stopped(run)
+        if not run.is_active() and summarise(run).status != ended.status:
+            raise RunNotActiveError(run.id, "its process is gone")
+
+    def alone() -> None:
+        check_outside(f"{_ENDING[do]} {run.id}", run)
+        _write(run, request, do, ended, *before)
+
+    carry_out(by_hub, alone)
+
+
+def _wait_stopped(run: RunDir) -> None:
     until = time.monotonic() + STOP_WAIT_S
-    with open_watch(str(run.path)) as watch:
-        while is_active(run) and (left := until - time.monotonic()) > 0:
+    with run.watch() as watch:
+        while run.is_active() and (left := until - time.monotonic()) > 0:
             watch.wait(left)
 
 
-def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
-    veil = _veil_of(run)
+def _write(run: RunDir, request: str, do: str, ended: e.RunEnded, *before: e.EntryData) -> None:
+    veil = veil_of(run)
     with own_journal(run) as journal:
         state = load_state(run, journal)
+        written = (*before, e.RequestTaken(id=request, do=do))
+        if state.requests.place_of(request):
+            if state.ended is not None:
+                return
+            written = ()
         check_not_ended(run, state)
         moving(state, ended)
-        entries = [_without_secrets(entry, veil) for entry in (*before, ended)]
+        entries = [without_secrets(entry, veil) for entry in (*written, ended)]
         first = journal.stage(*(e.draft(entry) for entry in entries))
         journal.commit()
         for place, entry in enumerate(entries, first):
@@ -115,7 +131,7 @@ def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
         Mirror(run, state).write(journal.synced_seq, active=False)
 
 
-def _without_secrets(entry: e.EntryData, veil: Veil) -> e.EntryData:
+def without_secrets(entry: e.EntryData, veil: Veil) -> e.EntryData:
     """An entry whose texts are for people. The journal is open without the veil: what it hides may be missing here."""
     return e.decode_entry(entry.kind, veil.hide(msgspec.json.encode(entry))) or entry
 
@@ -132,31 +148,20 @@ def delete_run(run: RunDir) -> None:
     check_own(run)
     lock = take_tree_lock(str(run.tree_lock), 0.0)
     try:
-        # Renamed before it is deleted: no other command ever finds half a run.
-        doomed = run.path.with_name(f"{_DELETED}{run.id}")
-        os.rename(run.path, doomed)
-        shutil.rmtree(doomed)
+        run.delete()
     finally:
         os.close(lock)
-    _delete_left(run.path.parent)
-
-
-def _delete_left(runs: Path) -> None:
-    """Delete what deletions that were killed or refused have left."""
-    for name in os.listdir(runs):
-        if name.startswith(_DELETED):
-            shutil.rmtree(runs / name, ignore_errors=True)
 
 
 # Forking.
 
 
-def fork_run(run: RunDir, at: str) -> RunDir:
+def fork_run(run: RunDir, at: str | int) -> RunDir:
     """Make a run that begins with what another one did, up to the outcome of one step. Nothing runs yet.
 
     Args:
         run: The other run; it is not changed.
-        at: The step: ``path:n``, or ``n`` of the first worker.
+        at: The step: ``path:n``, or ``n`` of the first worker. Or the number of an entry: the last step that had an outcome then.
 
     Raises:
         StepNotFoundError: The run has no such step, or the step has no outcome.
@@ -166,25 +171,33 @@ def fork_run(run: RunDir, at: str) -> RunDir:
     """
     check_outside(f"forking {run.id}", run)
     check_own(run)
-    veil = _veil_of(run)
-    with open_reader(run.path, veil=veil) as reader:
+    veil = veil_of(run)
+    with run.open_reader(veil=veil) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)
-        _, path = claim_run(run.path.parent)
-        fork = RunDir(path)
+        fork = RunDir(FileRuns(run.path.parent).claim())
         try:
             _copy_files(run, fork, entries)
             _copy_entries(reader, entries[:last], fork, veil)
         except BaseException:
-            shutil.rmtree(path)
+            shutil.rmtree(fork.path)
             raise
     return fork
 
 
-def _veil_of(run: RunDir) -> Veil:
+def count_open_prompts(run: RunDir) -> int:
+    """How many prompts of a fork had no outcome where it begins: they are asked again, each in a conversation of its own."""
+    state = read_state(run)
+    return sum(step.step == "think" for worker in state.workers.values() for step in worker.open.values())
+
+
+def veil_of(run: RunDir) -> Veil:
+    """What hides the secrets of a run that no process runs."""
     state = State()
-    with open_reader(run.path) as reader:
-        apply_all(state, reader.read())
+    with run.open_reader() as reader:
+        # Only these entries say where the workspace is: the rest of the journal is not decoded for it.
+        named = {e.RunCreated.kind, e.RunMoved.kind}
+        apply_all(state, (entry for entry in reader.search([b'"kind":"run.']) if entry.kind in named))
     try:
         place = run.workspace(state) if state.run is not None else str(run.path)
     except WorkspaceError:
@@ -192,16 +205,27 @@ def _veil_of(run: RunDir) -> Veil:
     return open_veil_of(run, place)
 
 
-def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:
-    timeline = Timeline.of(entries)
+def _place_of(run: RunDir, entries: list[Entry], at: str | int) -> int:
+    timeline = Timeline.of(entries if isinstance(at, str) else entries[: max(at, 0)])
     if timeline.state.run is None:
-        raise RunNotFoundError(run.id)
+        raise RunNotFoundError(run.id) if isinstance(at, str) else StepNotFoundError(run.id, f"entry {at}")
+    if isinstance(at, int):
+        return _last_outcome(run, timeline, at)
     step = timeline.find_ended(at)
     if step is None:
         raise StepNotFoundError(run.id, at)
     if step.cleanup or step.status == "undone":
         raise ResumeRefusedError(run.id, f"step {at} is not part of the history of its worker")
     return step.seq
+
+
+def _last_outcome(run: RunDir, timeline: Timeline, at: int) -> int:
+    """Where the last outcome is that was part of a history when the entry was written, whatever became of it since."""
+    kept = [step.seq for step in timeline.steps if not step.cleanup and step.status != "undone"]
+    last = max(kept, default=0)
+    if not last:
+        raise StepNotFoundError(run.id, f"entry {at}")
+    return last
 
 
 def _waiting(entries: list[Entry]) -> str:
@@ -215,10 +239,12 @@ def _copy_files(run: RunDir, fork: RunDir, entries: list[Entry]) -> None:
     batch = Batch()
     fork.make(batch)
     program = current_program(run.path, _waiting(entries))
-    for source, target in ((program, fork.program), (run.agents, fork.agents)):
-        if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-            batch.include_tree(str(target))
+    if program.is_dir():
+        shutil.copytree(program, fork.program, symlinks=True, dirs_exist_ok=True)
+        batch.include_tree(str(fork.program))
+    if run.agents.is_dir():
+        _copy_agents(run.agents, fork.agents)
+        batch.include_tree(str(fork.agents))
     _copy_work(run, fork, _fork_account(run, fork, entries))
     batch.include_tree(str(fork.work))
     if (run.path / DIGESTS).is_file():
@@ -226,6 +252,30 @@ def _copy_files(run: RunDir, fork: RunDir, entries: list[Entry]) -> None:
     write_sets(fork.path, kept_sets(run.path), batch)
     batch.include_dir(str(fork.path))
     batch.settle()
+
+
+def _copy_agents(agents: Path, target: Path) -> None:
+    """Copy the conversations. Agents of a run that is active change theirs meanwhile: what is gone by now was not history."""
+    shutil.copytree(agents, target, symlinks=True, ignore=_special_files, copy_function=_copy_if_there)
+
+
+def _special_files(folder: str, names: list[str]) -> list[str]:
+    """Sockets and pipes of agents, which cannot be copied, and files that are gone."""
+    return [name for name in names if not _can_be_copied(os.path.join(folder, name))]
+
+
+def _can_be_copied(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def _copy_if_there(source: str, target: str) -> str:
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target, follow_symlinks=False)
+    return target
 
 
 def _fork_account(run: RunDir, fork: RunDir, entries: list[Entry]) -> Account | None:
@@ -258,26 +308,25 @@ class _Dated:
         return self.at * 1000
 
 
-def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, veil: Veil) -> None:
+def _copy_entries(reader: JournalReader, entries: list[Entry], fork: RunDir, veil: Veil) -> None:
     """Every entry keeps its place and its time: later entries, and ids of messages, refer to them."""
     clock = _Dated()
     clock.at = entries[0].at
     first = _copies(reader, entries[1:], fork, clock, veil)
-    open_journal(fork.path, clock=clock, first=first, veil=veil).close()
-    # The time without a hub is counted from here.
-    os.utime(fork.lock, ns=(clock.at * 1000, clock.at * 1000))
+    # The time without a hub is counted from the last of them.
+    fork.create(first, clock=clock, veil=veil, alive_us=entries[-1].at)
 
 
 def _copies(
-    reader: FileReader, entries: Iterable[Entry], fork: RunDir, clock: _Dated, veil: Veil
+    reader: JournalReader, entries: Iterable[Entry], fork: RunDir, clock: _Dated, veil: Veil
 ) -> Iterator[tuple[Draft]]:
-    blobs = open_blobs(str(fork.path), veil=veil)
+    blobs = fork.open_blobs(veil=veil)
     for entry in entries:
         clock.at = entry.at
         yield (_copied(reader, blobs, entry, fork),)
 
 
-def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, fork: RunDir) -> Draft:
+def _copied(reader: JournalReader, blobs: Blobs, entry: Entry, fork: RunDir) -> Draft:
     if entry.kind.startswith("journal."):
         return Draft(SKIPPED, {"kind": entry.kind})
     value = reader.load_value(entry)
@@ -286,7 +335,7 @@ def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, fork: RunDir) ->
     if entry.kind == e.RunCreated.kind:
         created = entry.decode(e.RunCreated)
         data = msgspec.structs.replace(
-            created, run=fork.id, forked_from=created.run, synced=True, origin=mark_of(fork)
+            created, run=fork.id, forked_from=created.run, synced=True, origin=mark_of(fork), start_key=""
         )
     elif entry.kind == e.ProgramPinned.kind:
         # The fork has it in place, and its own updates may use the same name.

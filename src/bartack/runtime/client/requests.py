@@ -1,35 +1,24 @@
 """The requests of a session: each is built, checked and encoded here, once for both transports.
 
-A ``HubCall`` is one request that can be sent. ``connection.py`` sends it and blocks; ``async_connection.py`` sends it and awaits
-the answer. Neither knows what it asks for. The argument types that the hub reads are in ``protocol/requests.py``.
+A ``HubCall`` is one request that can be sent. ``connection.py`` sends it and blocks; ``asynchronous/connection.py`` sends
+it and awaits the answer. Neither knows what it asks for. The argument types that the hub reads are in ``protocol/requests.py``.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from bartack.core import SystemClock
+from bartack.core.clock import SystemClock
 from bartack.errors import DeliveryOptionError
-from bartack.messaging import (
-    BroadcastResult,
-    Copy,
-    Moment,
-    SendOptions,
-    SendOutcome,
-    Terms,
-    check_distinct,
-    check_metadata,
-    check_options,
-    check_pattern,
-    check_topic,
-    mailbox_of,
-    moment_us,
-    needed,
-)
+from bartack.messaging import BroadcastResult, SendOptions, SendOutcome
+from bartack.messaging.mailboxes import mailbox_of
+from bartack.messaging.options import Moment, Terms, check_metadata, check_options, moment_us
+from bartack.messaging.outcome import Copy
+from bartack.messaging.strategy import check_distinct, needed
+from bartack.messaging.topic import check_pattern, check_topic
 from bartack.runtime.protocol.durations import check_seconds
 from bartack.runtime.protocol.requests import Request
 from bartack.runtime.protocol.steps import Held, MailboxStats
@@ -79,7 +68,7 @@ def send(
     request = Request(
         mailbox=mailbox,
         not_before=moment_us("not_before", not_before, SystemClock().now_us()),
-        key=key or secrets.token_hex(16),
+        key=key or "",
         metadata=check_metadata(metadata),
     )
     return HubCall("send", request, _to(str), encode(value))

@@ -1,7 +1,7 @@
 """Runs, as a program outside them sees them: start, read, answer, wait for, resume.
 
 The process of a run is started in ``start_hub.py``, the requests to it are built in ``requests.py``, and what is also possible
-without that process is in ``manage.py``. ``Run`` on an asyncio loop is in ``async_run.py``.
+without that process is in ``manage.py``. ``Run`` on an asyncio loop is in ``asynchronous/run.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 import msgspec
 
 from bartack.config.load import check_resumed, find_workspace, load_config
-from bartack.core import Closing, RealDisk, open_watch
+from bartack.core.closing import Closing
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
@@ -27,13 +26,13 @@ from bartack.errors import (
     RunNotActiveError,
     RunNotFinishedError,
 )
-from bartack.journal import FileBlobs, check_kept, open_reader
 from bartack.messaging import DeadLetterQueue
-from bartack.runtime.client import requests
 from bartack.runtime.client.again import set_aside
+from bartack.runtime.client.answering import answer_question
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.dead_letters import open_letters
 from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
+from bartack.runtime.client.sending import send_message
 from bartack.runtime.client.session import ForeignMailbox, Session
 from bartack.runtime.client.start_hub import has_left, start_hub
 from bartack.runtime.context.decorators import Worker as WorkerFunction
@@ -42,20 +41,19 @@ from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import check_resumable
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol import steps as s
-from bartack.runtime.protocol.requests import Request
 from bartack.runtime.protocol.values import codec, encode
+from bartack.runtime.rundir.asked import load_question
 from bartack.runtime.rundir.find import ENDED, Status, find_run, is_readable, list_runs, read_state, status_of
-from bartack.runtime.rundir.inbox import leave_answer, leave_message
 from bartack.runtime.rundir.inside import check_may_drive
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.mirror import known_seq
 from bartack.runtime.rundir.origin import check_own
-from bartack.runtime.rundir.presence import check_continues, is_active, join_limit_s, read_owner
+from bartack.runtime.rundir.presence import check_continues, join_limit_s
 from bartack.runtime.rundir.secrets import restored
 from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.entries import FailureRecorded
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus, Timeline, value_of
+from bartack.runtime.state.status import worker_status
+from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus, Timeline
 from bartack.runtime.state.worker_state import UnknownDecision
 
 if TYPE_CHECKING:
@@ -73,6 +71,13 @@ class Question(msgspec.Struct, frozen=True):
     text: str
     type: str = "str"
     options: list[str] | None = None
+    kind: str = "ask"
+    """``ask``, or ``permission``: whether an agent may use a tool."""
+    agent: str = ""
+    """The agent that asks; empty if the program does."""
+    tool: str = ""
+    input: str = ""
+    """With a permission: the tool, and what it is to be used with, as JSON in one line."""
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -85,6 +90,8 @@ class RunState(msgspec.Struct, frozen=True):
     spent_usd: float
     reserved_usd: float
     workers: dict[str, str]
+    usd_estimated: bool = False
+    """What was spent was computed from a table of prices, or in part."""
 
 
 # Long because it is the one object through which programs use a run; each method is a few lines that call the module that owns it.
@@ -169,10 +176,10 @@ class Run(Closing):
         """
         goals = ENDED | ({"waiting"} if until == "waiting" else frozenset[str]())
         limit = None if timeout_s is None else time.monotonic() + timeout_s
-        with open_watch(str(self._run.path)) as watch:
+        with self._run.watch() as watch:
             while True:
                 found = self.state()
-                stopped = found.status == "waiting" and not is_active(self._run)
+                stopped = found.status == "waiting" and not self._run.is_active()
                 if stopped or (found.status in goals and (found.status == "waiting" or has_left(self._run))):
                     return found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
@@ -195,7 +202,7 @@ class Run(Closing):
 
     def result_bytes(self) -> bytes:
         """The result of the run, as encoded JSON; see ``result``."""
-        with open_reader(self._run.path) as reader:
+        with self._run.open_reader() as reader:
             state = State()
             last = None
             for entry in reader.read():
@@ -245,11 +252,11 @@ class Run(Closing):
                 loss is up to a person: ``bartack resume`` has an option for it.
             ForeignRunError: It came from elsewhere, and is not trusted.
         """
-        if is_active(self._run):
-            check_continues(self._run, read_owner(self._run), join_limit_s())
+        if self._run.is_active():
+            check_continues(self._run, self._run.owner_pid(), join_limit_s())
         check_own(self._run)
         check_resumed(sets)
-        check_kept(self._run.path, at_least=known_seq(self._run))
+        self._run.check_kept()
         decision = None if unknown is None else UnknownDecision(unknown)
         check_may_drive(self._run)
         if again is not None:
@@ -260,11 +267,12 @@ class Run(Closing):
         given = None if workspace is None else os.fspath(workspace)
         start_hub(self._run, decision, encode(value) if unknown == "done" else b"", given, sets)
 
-    def fork(self, at: str, *, update: bool = False) -> Run:
+    def fork(self, at: str | int, *, update: bool = False) -> Run:
         """A new run that begins with the steps of this one; nothing is executed until it is resumed.
 
         Args:
-            at: The last step that both have in common: ``path:n``, or ``n`` of the first worker.
+            at: The last step that both have in common: ``path:n``, or ``n`` of the first worker as text. Or the number of an
+                entry of the journal: the last step that had an outcome then.
             update: It takes the program's source as it is now, which must match the steps that both have.
 
         Raises:
@@ -306,22 +314,14 @@ class Run(Closing):
         Raises:
             QuestionNotFoundError: There is none of this number.
             QuestionAnsweredError: It was answered before.
+            TypeMismatchError: The answer is not of the kind that was asked for.
+            PeerRefusedError: This process belongs to a run.
         """
-        try:
-            with HubClient(self._run) as hub:
-                hub.ask("answer", Request(question=question), encode(value))
-        except RunNotActiveError:
-            leave_answer(self._run, read_state(self._run), question, encode(value))
+        answer_question(self._run, question, encode(value))
 
     def send(self, mailbox: str, value: object, key: str | None = None) -> str:
         """Put a message into a mailbox; without a process that runs the run it is left for the next one."""
-        key = key or secrets.token_hex(16)
-        try:
-            with HubClient(self._run) as hub:
-                return hub.do(requests.send(mailbox, value, key))
-        except RunNotActiveError:
-            leave_message(self._run, mailbox, key, encode(value))
-            return key
+        return send_message(self._run, mailbox, encode(value), key or "").id
 
     def receive(self, mailbox: str, timeout_s: float | None = None) -> object:
         """Take the oldest message of a mailbox: at least once, it is acknowledged after it was read.
@@ -359,7 +359,7 @@ class Run(Closing):
         """What agents did in a run of the pipeline, each with its proof, in the order of the journal."""
         from bartack.runtime.rundir.receipts import iter_receipts  # noqa: PLC0415 - few runs have any
 
-        return iter_receipts(self._run.path)
+        return iter_receipts(self._run)
 
     def snapshots(self) -> Iterator[Snapshot]:
         """The snapshots that were taken of the workspace, in the order in which they were taken first.
@@ -382,7 +382,7 @@ class Run(Closing):
 
     def events(self, *, follow: bool = False) -> Iterator[dict[str, object]]:
         """The entries of the journal: those that are there, or also those to come."""
-        with open_reader(self._run.path) as reader:
+        with self._run.open_reader() as reader:
             for entry in reader.follow() if follow else reader.read():
                 yield {"seq": entry.seq, "at": entry.at, "kind": entry.kind, **entry.data}
                 if follow and entry.kind in {"run.ended", "hub.stopped"}:
@@ -392,7 +392,7 @@ class Run(Closing):
         """Close this object; the run continues."""
 
     def _timeline(self) -> Timeline:
-        with open_reader(self._run.path) as reader:
+        with self._run.open_reader() as reader:
             return Timeline.of(reader.read())
 
 
@@ -453,23 +453,36 @@ def _module_name(function: Callable[..., object]) -> str:
 
 
 def _describe(run: RunDir, state: State) -> RunState:
+    active = run.is_active()
     return RunState(
         id=run.id,
-        status=status_of(run, state),
+        status=status_of(run, state, active=active),
         error="" if state.failure is None else state.failure.error.message,
         questions=[_question(run, state, number) for number in state.questions],
         spent_usd=state.spent_usd,
         reserved_usd=state.reserved_usd,
-        workers={worker.path: worker.status for worker in state.workers.values()},
+        usd_estimated=state.usd_estimated,
+        workers={
+            worker.path: worker_status(state, worker.status, active=active)
+            for worker in state.workers.values()
+        },
     )
 
 
 def _question(run: RunDir, state: State, number: str) -> Question:
-    path, p, n = state.questions[number]
-    blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
-    asked = value_of(state.workers[path].open[p, n].asked, blobs.get)
-    args = msgspec.json.decode(asked, type=s.AskArgs)
-    return Question(number, path, args.question, args.type, args.options)
+    asked = state.questions[number]
+    args, tool_input = load_question(run, asked)
+    return Question(
+        number,
+        asked.worker,
+        args.question,
+        args.type,
+        args.options,
+        asked.kind,
+        asked.agent,
+        asked.tool,
+        tool_input,
+    )
 
 
 def _failure(run: RunDir, failure: FailureRecorded) -> RunFailedError:

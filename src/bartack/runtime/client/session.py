@@ -1,7 +1,7 @@
 """Taking part in a session from outside the run: any process of the user, or a command of the run itself.
 
-The requests are built in ``requests.py``. The same session on an asyncio loop is in ``async_session.py``; both share the classes
-``HeldMessage``, ``Mailboxes`` and ``JoinedRun`` below.
+The requests are built in ``requests.py``. The same session on an asyncio loop is in ``asynchronous/session.py``; both share the
+classes ``HeldMessage``, ``Mailboxes`` and ``JoinedRun`` below.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
-from bartack.core import Closing, open_watch
+from bartack.core.closing import Closing
 from bartack.errors import (
     DeadlineExceededError,
     MailboxClosedError,
@@ -27,14 +27,9 @@ from bartack.errors import (
     SessionFailedError,
     TypeMismatchError,
 )
-from bartack.messaging import (
-    BroadcastResult,
-    DeadLetterQueue,
-    Moment,
-    SendOptions,
-    SendOutcome,
-    mailbox_of,
-)
+from bartack.messaging import BroadcastResult, DeadLetterQueue, SendOptions, SendOutcome
+from bartack.messaging.mailboxes import mailbox_of
+from bartack.messaging.options import Moment
 from bartack.runtime.client import requests
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.dead_letters import open_letters
@@ -254,7 +249,7 @@ class JoinedRun(Generic[C]):
     def _wait_failed(self, timeout_s: float | None) -> SessionFailedError:
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         # The watch is set before the first look: a failure between the two cannot be missed.
-        with open_watch(str(self._run.path)) as watch:
+        with self._run.watch() as watch:
             while True:
                 try:
                     self.check_failed()

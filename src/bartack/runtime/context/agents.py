@@ -423,4 +423,5 @@ class _ReplyKind:
             outcome.usd,
             outcome.tokens,
             outcome.turns,
+            usd_estimated=outcome.usd_estimated,
         )

@@ -1,7 +1,8 @@
 """``ctx``, through which a worker reaches the world: every member of it that is awaited is a step.
 
-Here are branches, steps of one's own, output and the end of a worker. The other members are in the modules beside it, by what
-they are about: ``shell.py``, ``agents.py``, ``workers.py``, ``delivery.py``, ``watch.py``, ``files.py`` and ``clock.py``.
+Here are branches, steps of one's own, output and the end of a worker. The other members are in the modules beside it, by
+what they are about: ``shell.py``, ``agents.py``, ``workers.py``, ``delivery.py``, ``watch.py``, ``files.py``, ``clock.py`` and
+``versions.py``.
 ``protocol/steps.py`` has what steps ask of the hub, ``scheduler/scheduler.py`` what becomes of them.
 """
 
@@ -30,6 +31,7 @@ from bartack.runtime.context.files import FileMembers
 from bartack.runtime.context.mailbox import Mailbox, Mailroom
 from bartack.runtime.context.part import DefaultLimits, Seconds, nothing, seconds_of
 from bartack.runtime.context.shell import ShellMembers
+from bartack.runtime.context.versions import VersionMembers
 from bartack.runtime.context.watch import WatchMembers
 from bartack.runtime.context.workers import WorkerMembers
 from bartack.runtime.protocol.steps import Args, FailArgs
@@ -65,7 +67,14 @@ class SessionView:
 
 
 class Context(
-    ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers, FileMembers, ClockMembers
+    ShellMembers,
+    AgentMembers,
+    WorkerMembers,
+    MailMembers,
+    WatchMembers,
+    FileMembers,
+    ClockMembers,
+    VersionMembers,
 ):
     """What a worker reaches the world through. It is valid in its own worker only."""
 

@@ -8,19 +8,12 @@ from typing import Final, Unpack, cast
 import msgspec
 
 from bartack.errors import DeliveryOptionError
-from bartack.messaging import (
-    BroadcastResult,
-    Copy,
-    SendOptions,
-    SendOutcome,
-    check_distinct,
-    check_metadata,
-    check_name,
-    check_options,
-    check_topic,
-    mailbox_of,
-    needed,
-)
+from bartack.messaging import BroadcastResult, SendOptions, SendOutcome
+from bartack.messaging.mailboxes import check_name, mailbox_of
+from bartack.messaging.options import check_metadata, check_options
+from bartack.messaging.outcome import Copy
+from bartack.messaging.strategy import check_distinct, needed
+from bartack.messaging.topic import check_topic
 from bartack.runtime.context.mailbox import Mailbox, send_supervised
 from bartack.runtime.context.part import Members, encode_args
 from bartack.runtime.context.workers import Handle

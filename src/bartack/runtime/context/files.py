@@ -14,7 +14,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.core import RealDisk, StateDir, is_secret_name, write_file, write_in_place
+from bartack.core.disk import RealDisk
+from bartack.core.files import write_file, write_in_place
+from bartack.core.redact import is_secret_name
+from bartack.core.state_dir import StateDir
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime.context.part import Members
 from bartack.runtime.protocol.steps import AppendIntent

@@ -29,6 +29,7 @@ def facts_of(welcome: f.Welcome, path: str, worker: Worker[..., object]) -> Fact
         first=welcome.first,
         agent=worker.agent,
         argv=tuple(welcome.argv),
+        versions=welcome.versions,
     )
 
 

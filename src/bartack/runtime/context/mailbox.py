@@ -13,17 +13,10 @@ from typing import Final, TypeVar, Unpack, overload
 import msgspec
 
 from bartack.errors import MailboxNameError
-from bartack.messaging import (
-    CAPACITY,
-    MAX_BYTES,
-    Overflow,
-    SendOptions,
-    SendOutcome,
-    check_bounds,
-    check_name,
-    check_options,
-    check_pattern,
-)
+from bartack.messaging import Overflow, SendOptions, SendOutcome
+from bartack.messaging.mailboxes import CAPACITY, MAX_BYTES, check_bounds, check_name
+from bartack.messaging.options import check_options
+from bartack.messaging.topic import check_pattern
 from bartack.runtime.context.part import Seconds, encode_args, limit_here, moment_of, nothing, seconds_of
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.values import PLAIN, Buffer, Codec, codec, encode

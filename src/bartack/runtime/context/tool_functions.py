@@ -60,5 +60,7 @@ def tools_by_name(tools: Sequence[ToolFunction]) -> dict[str, Tool]:
     made = [tool_of(tool) for tool in tools]
     found = {tool.spec.name: tool for tool in made}
     if len(found) < len(made):
-        raise ValueError("two tools of a prompt have the same name")
+        names = [tool.spec.name for tool in made]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two tools of a prompt have the same name: {twice}; rename one of them")
     return found

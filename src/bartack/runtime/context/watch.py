@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from bartack.errors import MailboxNameError
-from bartack.messaging import check_name
+from bartack.messaging.mailboxes import check_name
 from bartack.runtime.context.mailbox import Mailbox
 from bartack.runtime.context.part import Members, Seconds, encode_args, nothing, seconds_of
 from bartack.runtime.context.workers import Handle
@@ -14,7 +14,7 @@ from bartack.runtime.protocol.steps import DemonitorArgs, DownArgs, LinkArgs, Mo
 from bartack.runtime.protocol.values import Codec, codec
 from bartack.runtime.scheduler.operations import StepOp
 from bartack.runtime.scheduler.scheduler import Scheduler
-from bartack.supervision import creators_stack
+from bartack.supervision.supervisor.monitors import creators_stack
 
 _TEXT: Final[Codec[str]] = codec(str)
 _FLAG: Final[Codec[bool]] = codec(bool)

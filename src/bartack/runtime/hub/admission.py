@@ -7,23 +7,18 @@ own questions, or those of another run, by accident or on purpose. It is not a b
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from collections.abc import Callable
-from typing import Final
 
-from bartack.core import Account
+from bartack.core.accounts import Account
+from bartack.core.sockets import peer_of
 from bartack.runtime.hub.connection import Connection
 from bartack.runtime.kernel.turn import FOREIGN, Peer
 from bartack.runtime.protocol.frames import PROTOCOL, Hello
 from bartack.runtime.protocol.requests import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime.rundir.inside import UNKNOWN, Inside, find_in_line, is_allowed, reason_of
 from bartack.runtime.state.run_state import State
-from bartack.supervision import ProcessFacts, read_line
-
-_CREDENTIALS: Final = struct.Struct("3i")
-_SOL_LOCAL: Final = 0
-_LOCAL_PEERPID: Final = 2
+from bartack.supervision.process.facts import ProcessFacts
+from bartack.supervision.process.line import read_line
 
 
 class Gatekeeper:
@@ -42,9 +37,14 @@ class Gatekeeper:
         self._state = state
         self._guest = None if guest is None else guest.uid
 
+    def is_ours(self, connection: Connection, hello: Hello) -> bool:
+        """Whether a process is this user's or the run's own, and speaks our protocol."""
+        _, uid = peer_of(connection.sock)
+        return uid in {os.getuid(), self._guest} and hello.proto == PROTOCOL
+
     def admit(self, connection: Connection, hello: Hello, parents: set[int]) -> Peer | None:
         """The peer, with its rights; ``None`` if it is another user's, or speaks another protocol."""
-        pid, uid = _credentials(connection.sock)
+        pid, uid = peer_of(connection.sock)
         if uid not in {os.getuid(), self._guest} or hello.proto != PROTOCOL:
             return None
         # A process without a number is outside the namespace of this one, so no run of this namespace started it.
@@ -67,12 +67,3 @@ class Gatekeeper:
         if any(facts.pid in parents for facts in line) or any(facts.pid == os.getpid() for facts in line[1:]):
             return Inside(self._state.run_id, "a process of that run started it")
         return find_in_line(line)
-
-
-def _credentials(sock: socket.socket) -> tuple[int, int]:
-    option: int | None = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        # The socket's directory and mode let in this user only; macOS has only the number of the process.
-        return sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), os.getuid()
-    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
-    return pid, uid

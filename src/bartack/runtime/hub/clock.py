@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from bartack.core import SystemClock
+from bartack.core.clock import SystemClock
 
 STOPPED_S: Final = 2.0
 """Longer than a turn of the hub waits: a hub that was silent for less was not stopped, or not for long enough to count."""
 
 
 class HubClock(SystemClock):
-    """The clock of this machine, except that deadlines stand still while the hub is stopped (Ctrl-Z, SIGSTOP)."""
+    """The clock of this machine, except that deadlines stand still while the hub is stopped (Ctrl-Z, SIGSTOP) or stands still."""
 
     def __init__(self) -> None:
         self._stopped_ns = 0
@@ -23,9 +23,18 @@ class HubClock(SystemClock):
         """See ``Clock.monotonic_ns``."""
         return time.monotonic_ns() - self._stopped_ns
 
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return self.monotonic_ns() / 1e9
+
     def continued(self) -> None:
         """The process continues (SIGCONT). The time since its last turn does not count, if it was stopped meanwhile."""
         now = time.monotonic()
         if now - self.alive_at > STOPPED_S:
-            self._stopped_ns += int((now - self.alive_at) * 1e9)
+            self.stood_still(now - self.alive_at)
         self.alive_at = now
+
+    def stood_still(self, seconds: float) -> None:
+        """The hub could not act for this long, until now: it does not count."""
+        self._stopped_ns += int(seconds * 1e9)
+        self.alive_at = time.monotonic()

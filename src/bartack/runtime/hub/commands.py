@@ -18,7 +18,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.core import Account, is_disk_trouble
+from bartack.core.accounts import Account
+from bartack.core.disk import is_disk_trouble
 from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime.hub.machine import check_room
@@ -32,8 +33,10 @@ from bartack.runtime.protocol.steps import ShellArgs
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.timeline import value_of
 from bartack.runtime.state.worker_state import Value
-from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed, files_limit
 from bartack.supervision.forms import CAPTURE_LIMIT, LIMIT_SIGNAL, pack_form, plain_of, start_status
+from bartack.supervision.parent.client import ParentClient
+from bartack.supervision.parent.wire import Exited, Gone, ParentEvent, Started, StartFailed
+from bartack.supervision.process.limits import files_limit
 
 GRACE_S: Final = 5.0
 NOT_STARTED: Final = 127

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from bartack.runtime.hub.poller import READ
@@ -26,12 +26,19 @@ _view: Final = memoryview(_buffer)
 class Connection:
     """A socket with a queue of frames to send."""
 
-    def __init__(self, number: int, sock: socket.socket, worker: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        sock: socket.socket,
+        worker: tuple[str, int] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         sock.setblocking(False)
+        self._now = now
         self.worker = worker
         """The process at the other end, if it is a worker's: its path, and its number."""
         self.greeted = False
-        self.opened_at = time.monotonic()
+        self.opened_at = now()
         self.stuck_since: float | None = None
         """Since when the other side has not read anything that waits for it."""
         self.number = number
@@ -110,7 +117,7 @@ class Connection:
             try:
                 sent = self.sock.send(self._current)
             except (BlockingIOError, InterruptedError):
-                self.stuck_since = self.stuck_since or time.monotonic()
+                self.stuck_since = self.stuck_since or self._now()
                 return True
             except OSError:
                 self._queue.clear()

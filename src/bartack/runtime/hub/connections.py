@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 from bartack.errors import FrameError
 from bartack.runtime.hub.admission import Gatekeeper
+from bartack.runtime.hub.agents.bridges import Bridges
 from bartack.runtime.hub.connection import Connection
 from bartack.runtime.hub.listener import silent
 from bartack.runtime.hub.parents import Parents
@@ -35,6 +37,8 @@ class Connections:
         gate: Decides which processes outside may connect.
         parents: The programs that the run's own processes descend from.
         history_for: The frames of a welcome, made as they are sent.
+        bridges: Takes over the connections of bridges.
+        now: Seconds that count for a process that does not read, or sends no hello.
     """
 
     def __init__(
@@ -44,20 +48,29 @@ class Connections:
         gate: Gatekeeper,
         parents: Parents,
         history_for: Callable[[SendHistory], Iterator[bytes]],
+        bridges: Bridges | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._now = now
         self._core, self._poller = core, poller
         self._gate, self._parents = gate, parents
         self._history_for = history_for
+        self._bridges = bridges
         self._open: dict[int, Connection] = {}
         self._numbers = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def has_visitors(self) -> bool:
+        """Whether a process that is not a worker is connected."""
+        return any(connection.worker is None for connection in self._open.values())
+
     def add(self, sock: socket.socket, worker: tuple[str, int] | None = None) -> Connection:
         """A process connected; ``worker``: the path and incarnation of the worker that was started with this socket."""
         self._numbers += 1
-        connection = Connection(self._numbers, sock, worker)
+        connection = Connection(self._numbers, sock, worker, self._now)
         self._open[connection.number] = connection
         self._poller.register(sock, READ, partial(self._ready, connection))
         return connection
@@ -114,6 +127,9 @@ class Connections:
                 for body in bodies:
                     frame = f.decode_to_hub(body)
                     if type(frame) is f.Hello:
+                        if frame.role == f.BRIDGE:
+                            self._cross(connection, frame)
+                            return
                         self._hello(connection, frame)
                     else:
                         self._core.frame(connection.number, frame)
@@ -134,6 +150,19 @@ class Connections:
         peer = self._gate.admit(connection, frame, self._parents.pids) if claimed is None else None
         if self._core.connect(connection.number, frame, peer) is None:
             self._drop(connection)
+
+    def _cross(self, connection: Connection, frame: f.Hello) -> None:
+        """A bridge shows its token: its owner gets the connection, which is none of ours from then on."""
+        if connection.worker is not None or connection.greeted or self._bridges is None:
+            self._drop(connection)
+            return
+        if not self._gate.is_ours(connection, frame):
+            self._drop(connection)
+            return
+        del self._open[connection.number]
+        self._poller.unregister(connection.sock)
+        if not self._bridges.accept(frame.token, connection.sock):
+            connection.close()
 
     def _drop(self, connection: Connection) -> None:
         if self._open.pop(connection.number, None) is None:

@@ -15,12 +15,18 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.agents import ScriptedConfig
+from bartack.agents.config import ScriptedConfig
 from bartack.config.load import Config, write_sets
 from bartack.config.project import project_root
-from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, shield, unknown_name
+from bartack.core.accounts import Account
+from bartack.core.batch import Batch
+from bartack.core.disk import Disk
+from bartack.core.flaws import unknown_name
+from bartack.core.git_shield import shield
+from bartack.core.trust import check_private
+from bartack.depot import FileRuns, Workspace, user_workspaces
 from bartack.errors import AgentConfigError, ScriptError
-from bartack.journal import Durability, open_journal
+from bartack.journal import Durability
 from bartack.runtime.hub.launch import check_telemetry
 from bartack.runtime.hub.machine import check_machine
 from bartack.runtime.program.check import check_sources
@@ -31,7 +37,6 @@ from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.inside import find_enclosing
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.order import note_newest
 from bartack.runtime.rundir.origin import mark_of
 from bartack.runtime.rundir.run_as import check_account, open_account, share_run
 from bartack.runtime.rundir.secrets import open_veil
@@ -51,6 +56,8 @@ class RunRequest(msgspec.Struct, kw_only=True):
     """The name that the program's file is imported under, where that is known."""
     run_as: str = ""
     """The user that its processes are executed as, where that is not this one."""
+    start_key: str = ""
+    """What the start is recognised by if it is repeated; see ``RunCreated.start_key``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +166,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         run_as="" if account is None else account.name,
         run_uid=0 if account is None else account.uid,
         paths=finding.paths,
+        start_key=request.start_key,
     )
     return Plan(
         sources=sources,
@@ -201,10 +209,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     # The process that made these may have died before it synced them.
     batch.include_dir(str(plan.state_dir))
     batch.include_dir(str(plan.state_dir.parent))
-    run_id, path = claim_run_dir(runs, batch=batch)
-    if disk is None:
-        note_newest(runs, run_id)
-    run = RunDir(path)
+    run = RunDir(FileRuns(runs, disk).claim(batch), disk)
     run.make(batch)
     pin(plan.sources, run.program, batch)
     write_sets(run.path, plan.sets, batch)
@@ -214,11 +219,13 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
         share_run(run, open_account(plan.created.run_as))
     place = os.path.relpath(run.path, plan.created.workspace)
     origin = mark_of(run) if disk is None else ""
-    created = msgspec.structs.replace(plan.created, run=run_id, place=place, origin=origin)
+    created = msgspec.structs.replace(plan.created, run=run.id, place=place, origin=origin)
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
     first = (e.draft(created), e.draft(spawned, plan.arguments))
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
-    open_journal(run.path, durability=plan.durability, disk=disk, first=[first], veil=veil).close()
+    run.create([first], durability=plan.durability, veil=veil)
+    if disk is None:
+        user_workspaces().add(Workspace(created.workspace, str(plan.state_dir)))
     return run
 
 
@@ -229,7 +236,7 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
     scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}
     if not names | scripted:
         return
-    from bartack.agents import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
+    from bartack.agents.doctor.doctor import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
 
     known = config.agents.named
     unknown = sorted(names - set(known))

@@ -6,22 +6,25 @@ import gc
 import importlib
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bartack.config.load import Config, keep_sets
 from bartack.config.timeouts import Timeouts
-from bartack.core import Account, Batch
+from bartack.core.accounts import Account
+from bartack.core.batch import Batch
 from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
-from bartack.journal import FileJournal, Veil, open_journal
+from bartack.journal import Journal
+from bartack.journal.veil import Veil
+from bartack.runtime.hub.agents.prompts import Prompts
 from bartack.runtime.hub.clock import HubClock
 from bartack.runtime.hub.hub import Hub, Observer
 from bartack.runtime.hub.inbox import take_in
 from bartack.runtime.hub.machine import check_machine, workers_room
-from bartack.runtime.hub.prompts import Prompts
 from bartack.runtime.hub.reopened import Reopened
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core, check_decided
@@ -30,7 +33,7 @@ from bartack.runtime.program.pin import finish_update
 from bartack.runtime.rundir.find import TERMINAL
 from bartack.runtime.rundir.inside import check_may_drive
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.mirror import Describe, known_seq
+from bartack.runtime.rundir.mirror import Describe
 from bartack.runtime.rundir.origin import check_own
 from bartack.runtime.rundir.presence import naming_stopped_owner
 from bartack.runtime.rundir.run_as import account_of, check_account, share_run
@@ -41,13 +44,17 @@ from bartack.runtime.state.apply import add_entry
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.units import Caps
 from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision
-from bartack.supervision import most_files
+from bartack.supervision.process.limits import most_files
 from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    from bartack.runtime.hub.notices import NoticeFeed
 
 EXIT_CODES = {
     "completed": 0,
     "failed": 1,
     "waiting": 3,
+    "resting": 3,
     "cancelled": 4,
     "aborted": 4,
     "disk": 6,
@@ -67,6 +74,7 @@ def drive(
     sets: Sequence[str] = (),
     *,
     accept_loss: bool = False,
+    lease: int | None = None,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -80,6 +88,7 @@ def drive(
         describe: Describes the progress of a run of the pipeline, for run.json.
         sets: Settings in ``config`` that were given for this run now, and hold from now on.
         accept_loss: Resume a run whose journal has lost acknowledged entries with those that are left.
+        lease: The descriptor of a lease page: everything stands still while it is not valid (``holding.py``).
 
     Raises:
         ConfigError: OpenTelemetry is configured, and is not installed.
@@ -97,14 +106,19 @@ def drive(
     check_machine(str(run.path), workspace or "")
     check_own(run)
     check_telemetry(config)
-    if config.telemetry.otel:
-        with _tracing(telemetry) as traced:
-            return _drive(
-                run, config, observer, unknown, workspace, traced, describe, sets, accept_loss=accept_loss
-            )
-    return _drive(
-        run, config, observer, unknown, workspace, telemetry, describe, sets, accept_loss=accept_loss
-    )
+    with _tracing(telemetry) if config.telemetry.otel else nullcontext(telemetry) as traced:
+        return _drive(
+            run,
+            config,
+            observer,
+            unknown,
+            workspace,
+            traced,
+            describe,
+            sets,
+            accept_loss=accept_loss,
+            lease=lease,
+        )
 
 
 def _drive(
@@ -118,18 +132,19 @@ def _drive(
     sets: Sequence[str],
     *,
     accept_loss: bool,
+    lease: int | None,
 ) -> str:
     check_may_drive(run)
     clock = HubClock()
-    last_life = run.last_sign_of_life_us()
+    heartbeat = run.last_sign_of_life_us()
     state = State()
     veil = open_veil(config, str(run.path), workspace or os.getcwd())
     digests = Digests(run.path)
     journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
+    feed: NoticeFeed | None = None
     try:
-        # Opening the journal touched the file of the heartbeat, but no hub runs the run before its entry is written.
-        run.keep_sign_of_life(last_life)
+        last_life = _last_life_us(heartbeat, state)
         _make_ready(run, journal, state, observer, unknown)
         keep_sets(run.path, sets)
         _settle(run, state, config)
@@ -137,49 +152,60 @@ def _drive(
         place = run.workspace(state, workspace)
         account = _open_to_account(run, state.run, Path(place))
         settings = _settings_of(config, no_input=state.run.no_input)
-        prompts = _open_prompts(run, config, place, state, clock, account)
+        prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
         timeouts = Timeouts(os.environ, config.limits)
         core = Core(state, journal, clock, timeouts, settings, telemetry, prompts.unused)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
+        feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
-        driver = hub = make_hub(config=shared, describe=describe, account=account)
-        dead_us = 0 if state.hub == 0 or last_life is None else clock.now_us() - last_life
+        hub = make_hub(config=shared, describe=describe, account=account, notices=feed, lease=lease)
+        dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
 
-        def begin(core: Core) -> None:
+        def begin(core: Core, orphans: Sequence[str]) -> None:
             if core.state.run is not None and core.state.run.workspace != place:
                 core.turn.record((e.RunMoved(workspace=place), NO_VALUE))
             _note_secrets(core, digests, veil)
-            core.start(dead_us, unknown)
-            driver.forget_when_durable(take_in(run, core))
+            core.start(dead_us, unknown, orphans)
+            take_in(run, core)
 
-        return driver.run(begin)
+        return hub.run(begin)
     finally:
         journal.close()
         if hub is not None:
             hub.write_left()
+        if feed is not None:
+            feed.close()
         digests.close()
+
+
+def _last_life_us(heartbeat: int | None, state: State) -> int:
+    """When the last hub was alive.
+
+    The journal has it for a hub that stopped in order, wherever the files were copied since. A copy may lack the heartbeat.
+    """
+    if heartbeat is None:
+        return state.last_at
+    in_order = state.ended is not None or bool(state.stopped)
+    return min(heartbeat, state.last_at) if in_order else heartbeat
 
 
 def _own(
     run: RunDir, config: Config, state: State, telemetry: Telemetry, veil: Veil, *, accept_loss: bool
-) -> FileJournal:
+) -> Journal:
     """Own the journal of a run, and read it into ``state``."""
     with naming_stopped_owner(run):
-        return open_journal(
-            run.path,
+        return run.open_journal(
             durability=config.durability,
-            at_least=known_seq(run),
             telemetry=telemetry,
             each=partial(add_entry, state),
             veil=veil,
             accept_loss=accept_loss,
-            check_blobs=True,
         )
 
 
 def _make_ready(
-    run: RunDir, journal: FileJournal, state: State, observer: Observer, unknown: UnknownDecision | None
+    run: RunDir, journal: Journal, state: State, observer: Observer, unknown: UnknownDecision | None
 ) -> None:
     """Report how the journal was found, complete an interrupted update of the program, and check that the run can be resumed."""
     if state.run is None:
@@ -246,7 +272,13 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
 
 
 def _open_prompts(
-    run: RunDir, config: Config, place: str, state: State, clock: HubClock, account: Account | None
+    run: RunDir,
+    config: Config,
+    place: str,
+    state: State,
+    clock: HubClock,
+    account: Account | None,
+    telemetry: Telemetry,
 ) -> Prompts:
     scripted = config.open_scripted(Path(place), run.path)
     if account is not None:
@@ -254,7 +286,7 @@ def _open_prompts(
             agent.acting = account.acting
     if not config.agents.named:
         return Prompts(scripted, config.default_agent, place, clock=clock, run_id=run.id)
-    from bartack.runtime.hub.agent_programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
+    from bartack.runtime.hub.agents.programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
 
     programs = Programs(
         config,
@@ -263,8 +295,17 @@ def _open_prompts(
         environment=run.environment(state),
         environ=None if account is None else account.environment(os.environ),
         memory=None if account is None else run.work,
+        telemetry=telemetry,
     )
     return Prompts(scripted, config.default_agent, place, clock=clock, programs=programs, run_id=run.id)
+
+
+def _open_feed(run: RunDir, config: Config, place: str, hub: int) -> NoticeFeed | None:
+    if not config.notices.has_ways:
+        return None
+    from bartack.runtime.hub.notices import open_feed  # noqa: PLC0415 - a run without notices starts faster without it
+
+    return open_feed(run, config, place, hub)
 
 
 def check_telemetry(config: Config) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from bartack.runtime.hub.connection import Connection
 from bartack.runtime.hub.machine import check_room
 from bartack.runtime.hub.poller import READ, Poller
-from bartack.supervision import files_limit
+from bartack.supervision.process.limits import files_limit
 
 PAUSE_S: Final = 1.0
 """How long no connection is accepted after one could not be: the socket would be ready all the time."""

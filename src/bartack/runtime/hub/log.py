@@ -6,7 +6,7 @@ import codecs
 import io
 from typing import BinaryIO, Final, TextIO, cast
 
-from bartack.journal import Veil
+from bartack.journal.veil import Veil
 
 LONGEST: Final = 64 * 1024
 """Characters of a line that are held until its end arrives: a secret may come in pieces."""

@@ -7,7 +7,8 @@ import sys
 from typing import Final
 
 from bartack.errors import MachineError
-from bartack.supervision import find_flaw, most_files, processes_left
+from bartack.supervision.process.limits import most_files, processes_left
+from bartack.supervision.process.system import find_flaw
 
 FILES_KEPT: Final = 64
 """Descriptors that the hub keeps for its own files: no worker, command, agent or process outside gets them."""

@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Literal
 
-from bartack.core import Account, is_disk_trouble
+from bartack.core.accounts import Account
+from bartack.core.disk import is_disk_trouble
 from bartack.runtime.hub.poller import READ, Poller
 from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime.rundir.inside import ZYGOTE
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
-from bartack.supervision import KEEPER, Fence, Intensity, ParentClient, kill_descendants
+from bartack.supervision import Intensity
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.parent.fence import Fence
+from bartack.supervision.process.tree import kill_descendants
 
 PARENT_RESTARTS: Final = (3, 5.0)
 """How many times within how many seconds a parent program is restarted; once more fails the session."""
@@ -40,6 +44,7 @@ class Parents:
         ready: Called when one of them has events.
         note: Writes a note for people.
         account: The user that processes of the run have, if it is not the hub's.
+        lease: The descriptor of a lease page that both heed, if there is one.
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class Parents:
         ready: Callable[[ParentClient], None],
         note: Callable[[str], None],
         account: Account | None = None,
+        lease: int | None = None,
     ) -> None:
         self._run, self._state, self._poller = run, state, poller
+        self._lease = lease
         self._ready, self._note, self._account = ready, note, account
         self._fence: Fence | None = None
         self._soft_files = 0
@@ -61,6 +68,8 @@ class Parents:
         self.limit = PARENT_RESTARTS
         """How many restarts within how many seconds are allowed."""
         self._deaths = {module: Intensity(*self.limit) for module in NAMES}
+        self.spared: set[int] = set()
+        """Processes below the hub that are not part of the run, and outlive it."""
 
     @property
     def zygote(self) -> ParentClient | None:
@@ -95,7 +104,7 @@ class Parents:
         del self._clients[module]
         self.unregister(parent)
         parent.close(0.0)
-        kill_descendants(keep=[other.pid for other in self._clients.values()])
+        kill_descendants(keep=[*(other.pid for other in self._clients.values()), *self.spared])
         if self._fence is not None:
             self._fence.kill(module)
         now_ns = time.monotonic_ns()
@@ -121,7 +130,7 @@ class Parents:
         for parent in self._clients.values():
             self.unregister(parent)
             parent.close()
-        kill_descendants()
+        kill_descendants(keep=self.spared)
         if self._fence is not None:
             self._fence.close()
 
@@ -143,7 +152,8 @@ class Parents:
         seed = self._run.seed(self._state)
         env = {**environ, **self._run.environment(self._state), "PYTHONHASHSEED": str(seed)}
         tree_lock = str(self._run.tree_lock)
-        start = partial(ParentClient.start, module, tree_lock, env, run.workspace, files=self._soft_files)
+        files, lease = self._soft_files, self._lease
+        start = partial(ParentClient.start, module, tree_lock, env, run.workspace, files=files, lease=lease)
         if self._fence is None:
             parent = start()
         else:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bartack.core import Redactor
+from bartack.core.redact import Redactor
 from bartack.runtime.kernel.workers import NOTHING_KNOWN, ProcessEnd
-from bartack.supervision import count_oom_kills
+from bartack.supervision.process.memory import count_oom_kills
 
 TAIL_BYTES: Final = 4096
 """Bytes that are kept of what a process wrote last."""

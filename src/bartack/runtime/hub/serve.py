@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,6 +18,7 @@ from bartack.runtime.hub.hub import Hub
 from bartack.runtime.hub.launch import EXIT_CODES, drive
 from bartack.runtime.hub.log import HubLog
 from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.kernel.idle import Rest
 from bartack.runtime.protocol.exceptions import describe_error
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Describe
@@ -23,6 +26,8 @@ from bartack.runtime.rundir.secrets import open_veil_of
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Recorded, UnknownDecision, Value
 
+SETTLED: Final = 4
+"""A run rests after it has waited for this part of the time that it is going to rest at least."""
 OWNED = 5
 """The exit code when another process runs the run."""
 
@@ -62,10 +67,14 @@ class Instructions(msgspec.Struct):
     Attributes:
         report: The descriptor to which an error is written that ends it before the run is active.
         sets: Settings that are given for this run now, and hold from now on.
+        rest_after_s: Stop when there is nothing to do for longer than this; negative: never.
+        lease: The descriptor of a lease page that the run needs to be active; negative: it needs none.
     """
 
     report: int = -1
     sets: list[str] = []
+    rest_after_s: float = -1.0
+    lease: int = -1
 
 
 Around = Callable[[RunDir, Path, Config, Sequence[str]], AbstractContextManager[Describe | None]]
@@ -96,7 +105,14 @@ def main(argv: list[str], around: Around | None = None, instructions: Instructio
         context = nullcontext() if around is None else around(run, place, config, given.sets)
         with context as describe:
             status = drive(
-                run, config, _Reporting(report), decision, argv[1], describe=describe, sets=given.sets
+                run,
+                config,
+                _Reporting(report, given.rest_after_s),
+                decision,
+                argv[1],
+                describe=describe,
+                sets=given.sets,
+                lease=None if given.lease < 0 else given.lease,
             )
     except BartackError as error:
         sys.stderr.write(f"error[{error.code}]: {error}\n")
@@ -139,15 +155,37 @@ class _Report:
 
 
 class _Reporting(Quiet):
-    """Reports that the run is active."""
+    """Reports that the run is active, and stops it when it rests.
 
-    def __init__(self, report: _Report) -> None:
+    A run rests if a time that is more than ``rest_after_s`` away, or only a person, continues it. It has to have waited for a
+    while, because to stop it and to start it again costs more than to wait for a moment.
+    """
+
+    def __init__(self, report: _Report, rest_after_s: float) -> None:
         self._report = report
+        self._rest_after_s = rest_after_s
+        self._hub: Hub | None = None
+        self._since: float | None = None
 
     def opened(self, hub: Hub) -> None:
         """See ``Observer.opened``."""
         super().opened(hub)
+        self._hub = hub if self._rest_after_s >= 0 else None
         self._report.write(b"")
+
+    def turn(self, state: State) -> None:
+        """See ``Observer.turn``."""
+        rest = None if self._hub is None else self._hub.rest
+        now = time.monotonic()
+        if self._hub is None or rest is None or self._is_soon(rest):
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= self._rest_after_s / SETTLED:
+            self._hub.interrupt("waiting" if state.questions else "resting", rest)
+
+    def _is_soon(self, rest: Rest) -> bool:
+        return 0 < rest.due_us < time.time_ns() // 1000 + int(self._rest_after_s * 1e6)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import signal
 import socket
 from collections.abc import Callable
 
-from bartack.core import is_disk_trouble
+from bartack.core.disk import is_disk_trouble
 from bartack.errors import FrameError
 from bartack.runtime.hub.connections import Connections
 from bartack.runtime.hub.machine import check_room
@@ -26,7 +26,9 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.requests import Process
 from bartack.runtime.protocol.scoreboard import Scoreboard
 from bartack.runtime.rundir.layout import RunDir
-from bartack.supervision import Exited, Gone, ParentEvent, Started, StartFailed, files_limit, read_facts
+from bartack.supervision.parent.wire import Exited, Gone, ParentEvent, Started, StartFailed
+from bartack.supervision.process.limits import files_limit
+from bartack.supervision.process.system import read_facts
 
 
 class WorkerProcesses:
@@ -134,6 +136,13 @@ class WorkerProcesses:
         for begin in bodies_on(scoreboard):
             if (begin.p, begin.n) not in peer.worker.open:
                 self._core.frame(number, begin)
+
+    def bodies(self, path: str) -> list[str]:
+        """The names of the bodies that a worker runs now, also of those that began a moment ago and are not recorded."""
+        peer = self._core.turn.by_worker.get(path)
+        number = 0 if peer is None else peer.number
+        found = (board for connection, board in self._scoreboards.values() if connection == number)
+        return [begin.about for board in found for begin in bodies_on(board)]
 
     def _take_bodies(self, token: int) -> list[f.Begin]:
         """The bodies that a process ran which is gone."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from bartack.agents import AgentAnswer
 from bartack.runtime.protocol.steps import ShellArgs, ThinkArgs
 from bartack.runtime.state.units import NONE, Units
 from bartack.runtime.state.worker_state import Value
@@ -34,6 +35,15 @@ class SendHistory(Action, frozen=True, gc=False):
     path: str
     known: int
     """How many outcomes there were; later ones are sent one by one."""
+
+
+class SendOutcome(Action, frozen=True, gc=False):
+    """Send a peer the outcome of a request that was taken before, which is in the journal."""
+
+    peer: int
+    request: int
+    """The number that the peer has given the request."""
+    place: int
 
 
 class CloseConnection(Action, frozen=True, gc=False):
@@ -120,6 +130,15 @@ class AnswerCall(Action, frozen=True, gc=False):
     """Why it failed: the class and the message of the error."""
 
 
+class AnswerQuestion(Action, frozen=True, gc=False):
+    """Answer a question of the agent of a prompt."""
+
+    token: int
+    question: str
+    """The agent's own id of it."""
+    answer: AgentAnswer
+
+
 class Show(Action, frozen=True, gc=False):
     """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors."""
 
@@ -130,6 +149,12 @@ class Show(Action, frozen=True, gc=False):
 
 class Transition(Action, frozen=True, gc=False):
     """The run changed its status: write the files that mirror it."""
+
+
+class RemoveFile(Action, frozen=True, gc=False):
+    """Remove a file whose content the journal has."""
+
+    path: str
 
 
 class ListProcesses(Action, frozen=True, gc=False):

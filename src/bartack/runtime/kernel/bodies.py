@@ -54,6 +54,13 @@ class BodyDesk(Desk, StepHandler):
             self.turn.record((done, Value(note.v, note.ref)), sync=False)
         self.turn.exposed = True
 
+    def version(self, peer: Peer, worker: WorkerState, chosen: f.VersionChosen) -> None:
+        """A worker chose a version; it is durable with the next commit, and before every step that comes after it."""
+        if chosen.name not in worker.versions:
+            recorded = e.VersionRecorded(p=chosen.p, name=chosen.name, number=chosen.number)
+            self.turn.record((recorded, NO_VALUE), sync=False)
+            self.turn.exposed = True
+
     def out(self, peer: Peer, worker: WorkerState, out: f.Out) -> None:
         """A worker printed or logged; it is durable with the next commit, and shown after it."""
         data = e.OutputWritten(p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=out.cleanup)
@@ -174,15 +181,14 @@ class BodyDesk(Desk, StepHandler):
         peer.awaited[step] = done.i
         if peer.begun:
             peer.begun.discard(step)
-        took_us = 0 if opened is not None else done.took_us
         if done.e is None:
-            finished = step_finished(done, about=about, took_us=took_us)
+            finished = step_finished(done, about=about, took_us=done.took_us)
             self.turn.finish(worker, finished, Value(done.v, done.ref))
         elif done.retry_in_s >= 0 and opened is not None:
             self._retry(worker, opened, done, done.e)
         else:
             late = self.is_unseen(worker) and not done.cleanup
-            self.turn.fail(worker, step_failed(done, done.e, took_us=took_us, late=late))
+            self.turn.fail(worker, step_failed(done, done.e, took_us=done.took_us, late=late))
 
     def _retry(self, worker: WorkerState, opened: OpenStep, done: f.Done, error: f.ErrorData) -> None:
         due = self.now_us() + int(done.retry_in_s * 1e6)

@@ -21,7 +21,7 @@ from bartack.errors import (
     ShellError,
     ShellTimeoutError,
 )
-from bartack.messaging import MAX_MESSAGE
+from bartack.messaging.mailboxes import MAX_MESSAGE
 from bartack.runtime.kernel.actions import StartShell, StopShell
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bartack.config.timeouts import Timeouts
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import (
     AgentError,
     BartackError,
@@ -39,6 +39,7 @@ from bartack.errors import (
 )
 from bartack.journal import Journal
 from bartack.runtime.kernel.actions import CloseConnection, EndHub, Show, Transition
+from bartack.runtime.kernel.agent_questions import AgentQuestionDesk
 from bartack.runtime.kernel.bodies import BodyDesk
 from bartack.runtime.kernel.commands import CommandDesk, ShellEnd
 from bartack.runtime.kernel.delegates import DelegateDesk, FinalCheck, JoinDesk, WorkerEnds
@@ -55,10 +56,11 @@ from bartack.runtime.kernel.outcome import StepRef, describe, step_failed, step_
 from bartack.runtime.kernel.processes import ProcessDesk
 from bartack.runtime.kernel.prompts import PromptDesk
 from bartack.runtime.kernel.questions import QuestionDesk
+from bartack.runtime.kernel.requests import RequestDesk
 from bartack.runtime.kernel.sleeps import ScopeDesk, SleepDesk
 from bartack.runtime.kernel.step_table import Handling, StepTable, handlers
 from bartack.runtime.kernel.timers import Timers
-from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall, ToolDesk
+from bartack.runtime.kernel.tools import TalkAsks, TalkFails, TalkWaits, TalkWithdraws, ToolCall, ToolDesk
 from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.kernel.workers import NOTHING_KNOWN, ProcessEnd, Workers
 from bartack.runtime.protocol import frames as f
@@ -74,7 +76,7 @@ from bartack.telemetry import NO_TELEMETRY, Telemetry
 CLOCK_SET_US: Final = 500_000
 """A clock on the wall that is off by this much was set, or stood still with the machine; less is its usual correction."""
 
-_OF_A_BRANCH: Final = (f.Done, f.Step, f.Note, f.Begin, f.Out, f.Cancel, f.Returned)
+_OF_A_BRANCH: Final = (f.Done, f.Step, f.Note, f.VersionChosen, f.Begin, f.Out, f.Cancel, f.Returned)
 """Frames that are about one branch of a worker. (``isinstance`` stops at the first that fits, so the most frequent come first.)"""
 _OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
 _WITH_ERROR: Final = (f.Done, f.Failed)
@@ -116,7 +118,8 @@ class Core(Desk):
         tools = ToolDesk(shared)
         self.jobs = Jobs(shared)
         self.commands = CommandDesk(shared, self.jobs)
-        self.prompts = PromptDesk(shared, self.jobs, step_timers, tools)
+        self.agent_questions = AgentQuestionDesk(shared)
+        self.prompts = PromptDesk(shared, self.jobs, step_timers, tools, self.agent_questions)
         self.processes = ProcessDesk(shared)
         self.failure = SessionFailure(shared, self.processes, self._desks)
         joins = JoinDesk(shared)
@@ -125,12 +128,13 @@ class Core(Desk):
         self.workers = Workers(shared, self.processes, self.failure, ends, self.delegates, self._desks)
         scopes = ScopeDesk(shared, step_timers)
         self.bodies = BodyDesk(shared, step_timers, scopes, self.processes)
-        self.mail = MailDesks(shared)
+        self.requests = RequestDesk(shared)
+        self.mail = MailDesks(shared, self.requests)
         self.letters = self.mail.letters
         self.delivery = self.mail.delivery
         self.monitors = MonitorDesk(shared, self.mail.enqueue, self.processes)
         self.links = LinkDesk(shared, self.mail.enqueue, self._desks)
-        self.questions = QuestionDesk(shared)
+        self.questions = QuestionDesk(shared, self.agent_questions)
         handling = Handling(
             commands=self.commands,
             prompts=self.prompts,
@@ -146,8 +150,10 @@ class Core(Desk):
             links=self.links,
         )
         self.steps = StepTable(shared, handlers(turn, handling), self.failure)
-        mail_requests = MailRequests(shared, self.mail)
-        self.foreign = ForeignDesk(shared, self.processes, self.failure, self.questions, mail_requests)
+        mail_requests = MailRequests(shared, self.mail, self.requests)
+        self.foreign = ForeignDesk(
+            shared, self.processes, self.failure, self.questions, mail_requests, self.requests
+        )
         # The order in which each of them learns what happens to the run. Messages come first: monitors and links put messages
         # into mailboxes, so what a worker held has to be back, and its inbox closed, before they report its end. Links come after
         # monitors, because they may end further workers, whose ends are reported in turn. Work outside is stopped after all
@@ -157,6 +163,7 @@ class Core(Desk):
         self._held = self.mail.held
         self._desks.register(
             *self._mail_desks,
+            self.requests,
             self.monitors,
             self.links,
             self.steps,
@@ -168,6 +175,7 @@ class Core(Desk):
             f.Done: self.bodies.done,
             f.Step: self.steps.take,
             f.Note: self.bodies.note,
+            f.VersionChosen: self.bodies.version,
             f.Begin: self.bodies.begin,
             f.Returned: tools.returned,
             f.Out: self.bodies.out,
@@ -181,18 +189,30 @@ class Core(Desk):
 
     # Life of the hub.
 
-    def start(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
+    def start(
+        self, dead_us: int = 0, unknown: UnknownDecision | None = None, orphans: Sequence[str] = ()
+    ) -> None:
         """The run begins or is resumed: failed workers are set back to their failing step, and all workers start.
+
+        A run that was cancelled ends: the hub before this one died before it could record that.
 
         Args:
             dead_us: How long no hub was alive, by the clock on the wall: negative if that was set back meanwhile.
             unknown: What to do with a step whose outcome is not known.
+            orphans: The command lines of processes of an earlier hub that were killed, as people may see them.
         """
         self.prompts.previous_was_alive_until(max(self.state.last_at, self.now_us() - dead_us))
         self._wall_offset_us = self._read_wall_offset_us()
+        if self.state.ending is not None:
+            started = e.HubStarted(hub=self.state.hub + 1, dead_us=dead_us)
+            self.turn.record((moving(self.state, started), NO_VALUE))
+            self.failure.end_run()
+            return
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
         adopted = sum(len(worker.adopted) for worker in self.state.workers.values())
-        started = e.HubStarted(hub=self.state.hub + 1, dead_us=dead_us, adopted=adopted)
+        started = e.HubStarted(
+            hub=self.state.hub + 1, dead_us=dead_us, adopted=adopted, orphans=list(orphans)
+        )
         items: list[tuple[e.EntryData, Value]] = [(moving(self.state, started), NO_VALUE)]
         for worker in failed:
             items += _rewind(worker, unknown)
@@ -200,13 +220,24 @@ class Core(Desk):
         self.turn.after_commit(Transition())
         if adopted:
             self.turn.after_commit(Show("note", "", _adoption(adopted)))
+        if orphans:
+            self.turn.after_commit(Show("note", "", started.about_orphans))
+            if self.run_events is not None:
+                self.run_events.orphans_found("", orphans, [])
         self._check_pause()
         self._desks.resumed()
 
-    def stop(self, reason: str) -> None:
-        """The hub stops in order; the run stays resumable."""
+    def stop(self, reason: str, until_us: int = 0, about: str = "") -> None:
+        """The hub stops in order; the run stays resumable.
+
+        Args:
+            reason: Why.
+            until_us: When the run has something to do again by itself.
+            about: What it waits for until then.
+        """
         if self.state.ended is None:
-            self.turn.record((moving(self.state, e.HubStopped(reason=reason)), NO_VALUE))
+            stopped = e.HubStopped(reason=reason, until=until_us, about=about)
+            self.turn.record((moving(self.state, stopped), NO_VALUE))
             self.turn.after_commit(Transition())
 
     @property
@@ -410,6 +441,14 @@ class Core(Desk):
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool; ``AnswerCall`` has its outcome."""
         self.prompts.tool_called(token, call)
+
+    def person_asked(self, token: int, asks: TalkAsks) -> None:
+        """The agent of a prompt asks a person; ``AnswerQuestion`` has the answer."""
+        self.prompts.person_asked(token, asks.question)
+
+    def question_withdrawn(self, token: int, withdraws: TalkWithdraws) -> None:
+        """The agent of a prompt does not wait for an answer any longer."""
+        self.prompts.question_withdrawn(token, withdraws.question)
 
     # Inside.
 

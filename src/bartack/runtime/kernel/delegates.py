@@ -363,6 +363,7 @@ class DelegateDesk(Desk, StepHandler):
             about=step.about,
             timeout_s=limit,
             limit=args.limit or 0,
+            site=step.site,
         )
         items: list[tuple[e.EntryData, Value]] = [(started, NO_VALUE)]
         key = (step.p, step.n)
@@ -417,6 +418,7 @@ class DelegateDesk(Desk, StepHandler):
             n=step.n,
             spawned=True,
             collect=args.on_failure == "collect",
+            site=step.site,
         )
         done = step_finished(step, about=step.about)
         value = self.turn.pack(path)

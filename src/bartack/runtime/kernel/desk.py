@@ -9,7 +9,7 @@ import msgspec
 
 from bartack.config.sections import Bounds, QuestionsConfig, WorkersConfig
 from bartack.config.timeouts import Timeouts
-from bartack.core import SecretRule
+from bartack.core.redact import Redactor, SecretRule
 from bartack.errors import BartackError, FrameError, SessionFailedError
 from bartack.messaging import LetterPolicy
 from bartack.runtime.kernel.outcome import step_failed, step_finished
@@ -45,6 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which variables are secrets, where an output is kept without them."""
     environ: dict[str, str] = {}
     """The environment that commands inherit: the values of its secrets are hidden in such an output."""
+
+    def redactor(self) -> Redactor:
+        """Takes these secrets out of texts for people."""
+        return Redactor(self.environ, self.secrets)
 
 
 class Shared(NamedTuple):
@@ -141,12 +145,9 @@ class Desk:
             reserved_usd=reserved_usd,
             reserved=reserved or None,
             cleanup=step.cleanup,
+            site=step.site,
         )
         return self.turn.open_step(data, asked, sync=sync)
-
-    def await_step(self, peer: Peer, step: f.Step) -> None:
-        """The peer waits for the outcome of this step."""
-        peer.awaited[step.p, step.n] = step.i
 
     def is_open(self, worker: WorkerState, step: OpenStep) -> bool:
         """Whether a step is still to have its outcome: an abort by the failure of the session is none."""
@@ -163,9 +164,10 @@ class Desk:
         return None if step.timeout_s is None else max(step.timeout_s - self.waited_s(step), 0.0)
 
     def waited_s(self, step: OpenStep) -> float:
-        """Seconds since a step began in which a hub was alive."""
-        dead_since = self.state.dead_us - step.dead_us
-        return max(self.now_us() - step.at - dead_since, 0) / 1e6
+        """Seconds since a step began in which a hub was alive, without those in which its agent waited for people."""
+        now, dead_us = self.now_us(), self.state.dead_us
+        dead_since = dead_us - step.dead_us
+        return max(now - step.at - dead_since - step.waits_for_people_us(now, dead_us), 0) / 1e6
 
     def limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
         """How long a wait may take, and where that comes from: the call itself, or else the settings."""

@@ -32,7 +32,9 @@ before it leaves a session that has not failed. ``_spread`` then decides the res
    ``child_stop`` seconds, and workers form a tree, it reaches every worker that waits, up to the root. Each gets the failure
    first, then a refusal for each delegate that it awaits. In the other order the refusal would let its program run on, and
    the failure would then interrupt the first step of its clean-up.
-6. When no worker has a process any more, ``settle`` records the end of the run and ends the hub.
+6. When no worker has a process any more, ``settle`` records the end of the run and ends the hub. A run that is cancelled, or that
+   its program has aborted, is not resumed if the hub dies before that: the line of its failure says how it ends, and the next hub
+   records that end and does nothing else.
 
 A worker that fails by itself while it cleans up changes nothing of this: its failure is recorded as suppressed, for people.
 If one of its own steps caused it, its end is recorded, too, and the worker is set back on resume like the first one.
@@ -44,7 +46,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -82,10 +84,6 @@ class SessionFailure(Desk):
         self._desks = desks
         self._notified: set[str] = set()
         """Workers that know of the failure."""
-        self._reason = ""
-        """Why the run is being cancelled, if it is."""
-        self._aborted = False
-        """Whether the program itself has ended the run, because a person wanted it."""
         self._frame: tuple[e.FailureRecorded, bytes] | None = None
         self._described: tuple[e.FailureRecorded, f.ErrorData] | None = None
         """The failure as processes are notified of it: the same for all of them, so it is made once."""
@@ -98,20 +96,27 @@ class SessionFailure(Desk):
         """The session fails: one line in the journal, from which everything else follows."""
         p, n = origin or ("", 0)
         failure = e.FailureRecorded(worker=worker.path if worker else "", error=error, p=p, n=n)
+        self._fail(failure, worker, origin)
+
+    def _fail(
+        self, failure: e.FailureRecorded, worker: WorkerState | None = None, origin: StepKey | None = None
+    ) -> None:
         if self.state.failure is not None:
             self.turn.record((failure, NO_VALUE), sync=False)
             return
         items: list[tuple[e.EntryData, Value]] = [(failure, NO_VALUE)]
         if worker is not None and not worker.ended:
-            items.insert(0, (e.WorkerEnded(path=worker.path, error=error, origin=origin), NO_VALUE))
+            ended = e.WorkerEnded(path=worker.path, error=failure.error, origin=origin)
+            items.insert(0, (ended, NO_VALUE))
         self.turn.record(*items)
         self._spread(worker)
 
     def cancel_run(self, reason: str, *, aborted: bool = False) -> None:
         """End the run in order; it cannot be resumed. It is aborted if its program ends it because a person wanted it."""
-        self._reason = reason or "cancelled"
-        self._aborted = aborted
-        self.fail_session(None, describe(StepCancelledError(self._reason)))
+        reason = reason or "cancelled"
+        error = describe(StepCancelledError(reason))
+        ends: Literal["aborted", "cancelled"] = "aborted" if aborted else "cancelled"
+        self._fail(e.FailureRecorded(worker="", error=error, ends=ends, reason=reason))
 
     def fail(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``fail``: a worker fails the session on purpose. It is not answered; the worker is notified like all others."""
@@ -196,7 +201,7 @@ class SessionFailure(Desk):
                 continue
             self.notify(peer, _refuse_delegates(peer, peer.worker, failure))
         if not alive:
-            self._end_run()
+            self.end_run()
 
     def _is_alone(self, worker: WorkerState) -> bool:
         """Whether nothing of the workers that the open steps of a worker have started, and of all below them, has a process."""
@@ -207,10 +212,12 @@ class SessionFailure(Desk):
         prefixes = below(made)
         return not any(path.startswith(prefixes) for path in alive)
 
-    def _end_run(self) -> None:
-        status = "failed" if not self._reason else "aborted" if self._aborted else "cancelled"
+    def end_run(self) -> None:
+        """Record the end of the run, when no process of it is left, and end the hub."""
+        ending = self.state.ending
+        status, reason = ("failed", "") if ending is None else (ending.ends, ending.reason)
         if self.state.ended is None:
-            ended = moving(self.state, e.RunEnded(status=status, reason=self._reason))
+            ended = moving(self.state, e.RunEnded(status=status, reason=reason))
             self.turn.record((ended, NO_VALUE))
         self.turn.after_commit(Transition())
         self.turn.after_commit(EndHub(status))

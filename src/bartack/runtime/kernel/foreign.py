@@ -1,7 +1,8 @@
 """Processes outside the run that take part in it: the command line, other programs, commands of the run itself.
 
 What a process may ask for depends on where it belongs: everything from outside, little from inside (``STEP_RIGHTS``). Requests that
-concern messages are in ``mail_requests.py``. What only the driver knows, the processes of the hub, it is asked for by an action.
+concern messages are in ``mail_requests.py``; ``requests.py`` says how a request that is sent twice is carried out once. What only
+the driver knows, the processes of the hub, it is asked for by an action.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.errors import BartackError, PeerRefusedError, UnknownRequestError
+from bartack.errors import BartackError, FrameError, PeerRefusedError, UnknownRequestError
 from bartack.runtime.kernel.actions import InterruptHub, ListProcesses
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.failure import SessionFailure
@@ -19,9 +20,10 @@ from bartack.runtime.kernel.mail_requests import MailRequests
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.processes import ProcessDesk
 from bartack.runtime.kernel.questions import QuestionDesk
+from bartack.runtime.kernel.requests import Asked, RequestDesk
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.requests import MESSAGES, Process, Request, RunFacts
+from bartack.runtime.protocol.requests import BY_ID, MESSAGES, REQUEST_ID, Process, Request, RunFacts
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.timeline import describe_worker
 from bartack.runtime.state.worker_state import NO_VALUE
@@ -40,8 +42,10 @@ class ForeignDesk(Desk):
         failure: SessionFailure,
         questions: QuestionDesk,
         mail_requests: MailRequests,
+        requests: RequestDesk,
     ) -> None:
         super().__init__(shared)
+        self._requests = requests
         self._processes = processes
         self._failure = failure
         self._questions = questions
@@ -79,11 +83,26 @@ class ForeignDesk(Desk):
             handler = self._handlers.get(ask.do)
             if handler is None:
                 raise UnknownRequestError(ask.do)
+            by_id = ask.do in BY_ID
+            if by_id and self._was_taken(peer, ask):
+                return
             self._check_alive(ask.do)
             self._note_joined(peer, ask.do)
-            handler(peer, ask, self.decode(ask.a, Request))
+            request = self.decode(ask.a, Request)
+            if by_id:
+                self._requests.take(peer, ask, lambda: handler(peer, ask, request))
+            else:
+                handler(peer, ask, request)
         except BartackError as error:
             self.turn.send(peer, f.Refusal(i=ask.i, e=describe(error)))
+
+    def _was_taken(self, peer: Peer, ask: f.Ask) -> bool:
+        """Whether a request that changes the run was carried out before, or is under way."""
+        # A client of an earlier version gives no ids, and sends nothing again.
+        ask.id = ask.id or f"{self.state.hub}.{peer.number}.{ask.i}"
+        if not REQUEST_ID.fullmatch(ask.id):
+            raise FrameError("the id of a request is made of letters, digits, '.', '_' and '-', 64 at most")
+        return self._requests.is_known(peer, ask)
 
     def _check_alive(self, do: str) -> None:
         """A failed session takes and gives no messages; what was there stays for the resumed one."""
@@ -93,22 +112,25 @@ class ForeignDesk(Desk):
     def _answer(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = msgspec.Raw(self.turn.load(ask.v, ask.ref))
         self._questions.answer(request.question, value, request.by or peer.name)
-        self.turn.answer_request(peer, ask.i, None)
+        self._settle(peer, ask)
 
     def _fail(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         error = f.ErrorData(
             type="bartack.errors:SessionFailedError", message=request.message, worker=peer.name
         )
-        self.turn.answer_request(peer, ask.i, None)
+        self._settle(peer, ask)
         self._failure.fail_session(None, error)
 
     def _cancel(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        self.turn.answer_request(peer, ask.i, None)
+        self._settle(peer, ask)
         self._failure.cancel_run(request.message)
 
     def _interrupt(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        self.turn.answer_request(peer, ask.i, None)
+        self._settle(peer, ask)
         self.turn.after_commit(InterruptHub())
+
+    def _settle(self, peer: Peer, ask: f.Ask) -> None:
+        self._requests.settle(Asked(ask.id, ask.do, peer.name), NO_VALUE)
 
     def _state(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         state = self.state
@@ -122,7 +144,7 @@ class ForeignDesk(Desk):
             hub=state.hub,
             deadlock=self._deadlock,
         )
-        self.turn.answer_request(peer, ask.i, facts)
+        self._requests.answer_look(peer, ask.i, facts)
 
     def _ps(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self.turn.after_commit(ListProcesses(peer.number, ask.i))
@@ -132,7 +154,7 @@ class ForeignDesk(Desk):
         peers = self.turn.peers
         peer = peers.get(number)
         if peer is not None:
-            self.turn.answer_request(peer, request, [self._described(process) for process in processes])
+            self._requests.answer_look(peer, request, [self._described(process) for process in processes])
 
     def report_deadlock(self, waits: list[str]) -> None:
         """What each worker waits for, if all wait for each other; else nothing."""
@@ -143,7 +165,7 @@ class ForeignDesk(Desk):
         if worker is None:
             return process
         if process.kind == "worker":
-            describe_worker(process, worker)
+            describe_worker(process, worker, self.state)
             if process.status == "waiting" and self.turn.peer_of(worker.path) is not None:
                 process.status = "running"
         opened = worker.open.get(_parse(process.step))
@@ -153,7 +175,7 @@ class ForeignDesk(Desk):
 
     def _watch(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         """The peer wants to be notified when the session fails; every connected peer is, so there is nothing to do."""
-        self.turn.answer_request(peer, ask.i, None)
+        self._requests.answer_look(peer, ask.i, None)
 
 
 def _parse(step: str) -> tuple[str, int]:

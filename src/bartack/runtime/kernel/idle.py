@@ -1,9 +1,9 @@
-"""Whether a run can continue by itself, only when a person answers, or only by a message from outside."""
+"""Whether a run can continue by itself, at which time, only when a person answers, or only by a message from outside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.turn import Peer
@@ -23,20 +23,86 @@ MOST_WAITS: Final = 8
 def is_blocked_on_people(core: Core) -> bool:
     """Whether a question is open, and every worker waits for its answer or for another worker.
 
-    A worker that computes, sleeps, runs a command, calls an agent, or replays its history can continue by itself.
+    A worker that computes, sleeps, runs a command, calls an agent, or replays its history can continue by itself. One whose agent
+    has asked a person cannot.
     """
     if not core.state.questions or core.state.failure is not None:
         return False
     peers = core.turn.by_worker
-    return all(path in peers and _waits(peers[path]) for path in core.processes.alive)
+    return all(path in peers and _waits(core, peers[path]) for path in core.processes.alive)
 
 
-def _waits(peer: Peer) -> bool:
+def _waits(core: Core, peer: Peer) -> bool:
     worker = peer.worker
     if worker is None or not peer.awaited:  # it computes, or has yet to come to where it was
         return False
-    kinds = {opened.step for opened in worker.open.values() if not worker.awaits_tool(opened)}
+    is_asking = core.agent_questions.is_waiting
+    kinds = {
+        opened.step
+        for opened in worker.open.values()
+        if not worker.awaits_tool(opened) and not is_asking(opened.key)
+    }
     return kinds <= WAITS and all(step in worker.open for step in peer.awaited)
+
+
+class Rest(NamedTuple):
+    """What a run waits for that needs no process of it.
+
+    Attributes:
+        due_us: The first time at which it has something to do; 0 if only a person can continue it.
+        about: What it waits for.
+    """
+
+    due_us: int
+    about: str
+
+
+NO_REST: Final = Rest(0, "")
+"""Nothing that is known of."""
+
+
+def find_rest(core: Core) -> Rest | None:
+    """What a run waits for, if nothing continues it but a time on the wall, a person or a message from outside.
+
+    Time limits count only the time in which a hub was alive, so a run with one does not rest. The limit that ``delegate`` has by
+    default is not counted: it protects from workers that never end. A run whose agent has asked a person does not rest either: the
+    agent would have to be called again.
+    """
+    state = core.state
+    if state.failure is not None or state.ended is not None or not core.processes.alive:
+        return None
+    found = [_find_timers(core, core.turn.by_worker.get(path)) for path in core.processes.alive]
+    if None in found or _is_anything_due(core):
+        return None
+    timers = [timer for timers in found if timers is not None for timer in timers]
+    if timers:
+        return min(timers)
+    return Rest(0, "an answer") if state.questions else None
+
+
+def _find_timers(core: Core, peer: Peer | None) -> list[Rest] | None:
+    """The times on the wall that a worker waits for; ``None`` if it can continue by itself."""
+    if peer is None or peer.worker is None or not peer.awaited:
+        return None
+    worker, now_us = peer.worker, core.now_us()
+    if not all(step in worker.open for step in peer.awaited):
+        return None
+    timers = [opened for opened in worker.open.values() if opened.due > now_us]
+    others = [opened for opened in worker.open.values() if opened.due <= now_us]
+    if not all(_may_wait_alone(core, worker, opened) for opened in others):
+        return None
+    return [Rest(opened.due, _name_timer(opened)) for opened in timers]
+
+
+def _name_timer(opened: OpenStep) -> str:
+    return f"limit of the agent of {opened.p}" if opened.is_prompt else f"timer of {opened.p}"
+
+
+def _may_wait_alone(core: Core, worker: WorkerState, opened: OpenStep) -> bool:
+    """Whether a step ends only by a person, or by what a worker or a process outside does, and by no time limit."""
+    if opened.question:
+        return opened.timeout_s is None
+    return _waits_for_others(core, worker, opened)
 
 
 def find_deadlock(core: Core) -> list[str]:
@@ -51,7 +117,7 @@ def find_deadlock(core: Core) -> list[str]:
     messages = False
     for path in core.processes.alive:
         peer = core.turn.by_worker.get(path)
-        if peer is None or peer.worker is None or not _waits(peer):
+        if peer is None or peer.worker is None or not _waits(core, peer):
             return []
         for opened in peer.worker.open.values():
             if not _waits_for_others(core, peer.worker, opened):

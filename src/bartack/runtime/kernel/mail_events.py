@@ -13,21 +13,23 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from bartack.core import Clock
-from bartack.messaging import Mailbox, Post, SendOutcome, is_success
+from bartack.core.clock import Clock
+from bartack.messaging import Mailbox, SendOutcome
+from bartack.messaging.outcome import is_success
+from bartack.messaging.post import Post
 from bartack.runtime.kernel.monitor_events import MonitorEventEmitter
 from bartack.runtime.kernel.run_events import RunEventEmitter
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Value
-from bartack.telemetry import (
+from bartack.telemetry import Event, Telemetry
+from bartack.telemetry.catalogue import (
     BroadcastStop,
     DeadLetterAdded,
     DeadLetterExpired,
     DeadLetterPurged,
     DeadLetterRedelivered,
     DeadLetterRetried,
-    Event,
     MailboxDelivered,
     MailboxDropped,
     MailboxLevel,
@@ -36,7 +38,6 @@ from bartack.telemetry import (
     SendRetry,
     SendStart,
     SendStop,
-    Telemetry,
     TopicUnrouted,
 )
 
@@ -63,13 +64,17 @@ _LETTERS: Final[Mapping[str, type[DeadLetterExpired | DeadLetterPurged]]] = {
 }
 
 
+PendingEvent = Event | Callable[[], Event]
+"""An event of an entry that is not durable yet, or what makes it when the entry is."""
+
+
 class EventEmitter:
     """Makes events of entries."""
 
     def __init__(self, telemetry: Telemetry, state: State, clock: Clock) -> None:
         self._telemetry = telemetry
         self._state = state
-        self._waiting: list[Event | Callable[[], Event]] = []
+        self._waiting: list[PendingEvent] = []
         self._last_sent: e.MessageSent | None = None
         """It may be handed over in the line that sends it, when the state does not have it yet."""
         self.run = RunEventEmitter(telemetry, state, clock, self._add)
@@ -98,10 +103,14 @@ class EventEmitter:
         for make in self._makers.get(type(data), ()):
             make(data, at, value)
 
-    def flush(self) -> None:
-        """The entries are durable: emit their events."""
+    def take(self) -> list[PendingEvent]:
+        """Take the events of all entries so far, to be emitted when these are durable."""
         waiting, self._waiting = self._waiting, []
-        for event in waiting:
+        return waiting
+
+    def emit(self, events: Sequence[PendingEvent]) -> None:
+        """The entries of these events are durable."""
+        for event in events:
             self._telemetry.emit(event if isinstance(event, Event) else event())
 
     # Traces.

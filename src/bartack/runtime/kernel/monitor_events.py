@@ -8,7 +8,14 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Value
 from bartack.supervision import Monitor
-from bartack.telemetry import Event, LinkExit, MonitorCleaned, MonitorCreated, MonitorDown, MonitorLeaked
+from bartack.telemetry import Event
+from bartack.telemetry.catalogue import (
+    LinkExit,
+    MonitorCleaned,
+    MonitorCreated,
+    MonitorDown,
+    MonitorLeaked,
+)
 
 
 class MonitorEventEmitter:

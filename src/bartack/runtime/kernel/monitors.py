@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bartack.errors import MailboxClosedError, MonitorNotFoundError, ReceiveTimeoutError
-from bartack.messaging import check_name
+from bartack.messaging.mailboxes import check_name
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler

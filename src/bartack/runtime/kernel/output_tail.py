@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bartack.core import Redactor, SecretRule
+from bartack.core.redact import Redactor, SecretRule
 
 ASIDE: Final = 192 * 1024
 """How many bytes before the end that is kept are searched, too: a secret that begins there has to be recognised as one."""

@@ -1,8 +1,8 @@
 """Prompts to agents: the steps ``think`` and ``budget``.
 
 A prompt is durable before its agent is called, and so is what it may cost. The reply counts even if it arrives after the call was
-cancelled: it is paid. Read ``jobs.py`` for what prompts share with commands, ``tools.py`` for the tools that an agent calls, and
-``hub/prompts.py`` for the agents.
+cancelled: it is paid. Read ``jobs.py`` for what prompts share with commands, ``tools.py`` for the tools that an agent calls,
+``agent_questions.py`` for what it asks people, and ``hub/agents/prompts.py`` for the agents.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.agents import AgentQuestion
 from bartack.errors import (
     AgentDeadlineError,
     AgentError,
@@ -21,11 +22,12 @@ from bartack.errors import (
     StepTimeoutError,
 )
 from bartack.runtime.kernel.actions import Show, StartPrompt, StopPrompt
+from bartack.runtime.kernel.agent_questions import AgentQuestionDesk
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.jobs import Job, Jobs, StepTimers
 from bartack.runtime.kernel.outcome import describe
-from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall, ToolDesk
+from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall, ToolDesk
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -49,11 +51,19 @@ HEARTBEAT_LIMIT_US: Final = 30_000_000
 class PromptDesk(Desk, StepHandler):
     """Calls agents."""
 
-    def __init__(self, shared: Shared, jobs: Jobs, step_timers: StepTimers, tools: ToolDesk) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        jobs: Jobs,
+        step_timers: StepTimers,
+        tools: ToolDesk,
+        questions: AgentQuestionDesk,
+    ) -> None:
         super().__init__(shared)
         self._jobs = jobs
         self._step_timers = step_timers
         self._tools = tools
+        self._questions = questions
         self._previous_alive_until = 0
 
     def previous_was_alive_until(self, moment_us: int) -> None:
@@ -104,12 +114,12 @@ class PromptDesk(Desk, StepHandler):
             reserved=reserved,
             due=known.due if known is not None else 0,
             sync=True,
-            asked=NO_VALUE if args.command is None else self.turn.pack(args),
+            asked=self.turn.pack_raw(bytes(step.a)),
         )
         job = self._jobs.begin(worker, opened, StopPrompt)
-        # The agent is not to blame for the time that the tools took which it called.
-        self._jobs.watch(job, StepTimeoutError("prompt", limit, "explicit"), self._tools.take_time_s)
+        self._jobs.watch(job, StepTimeoutError("prompt", limit, "explicit"), self._take_spare_s)
         self._tools.open(job.token, worker, opened, args.tools)
+        self._questions.open(job.token, worker, opened, args.agent or self.settings.agent)
         start = StartPrompt(
             job.token,
             worker.path,
@@ -129,6 +139,10 @@ class PromptDesk(Desk, StepHandler):
             self._start_later(job, start)
         else:
             self.turn.after_commit(start)
+
+    def _take_spare_s(self, token: int) -> float:
+        """Time that the agent is not to blame for: that of the tools which it called, and of the people whom it asked."""
+        return self._tools.take_time_s(token) + self._questions.take_time_s(token)
 
     def _start_later(self, job: Job, start: StartPrompt) -> None:
         """The agent must not be called yet, as a previous hub has learned."""
@@ -169,6 +183,7 @@ class PromptDesk(Desk, StepHandler):
         started = self._jobs.get(token)
         if started is not None:
             self._tools.close(token)
+            self._questions.close(token)
             self._step_timers.cancel(started.step.key)
         job = self._jobs.end(token)
         if job is None:
@@ -176,20 +191,24 @@ class PromptDesk(Desk, StepHandler):
         if isinstance(outcome, AgentError):
             self._fail(job, outcome)
             return
+        self._questions.supersede(job.step)
         # It counts even if the call was being cancelled: the reply was on its way, and it is paid.
         if outcome.result is not None:
             outcome.took_s = self.waited_s(job.step)
         used = self._settle(job, _used_by(outcome))
-        self.turn.end_open(job.worker, job.step, self.turn.pack(outcome), usd=outcome.usd, used=used)
+        value, estimated = self.turn.pack(outcome), outcome.usd_estimated
+        self.turn.end_open(job.worker, job.step, value, usd=outcome.usd, usd_estimated=estimated, used=used)
 
     def _fail(self, job: Job, error: AgentError) -> None:
         if not self.is_open(job.worker, job.step):
             return  # it was stopped because the session failed: the agent is called again when the run is resumed
+        self._questions.supersede(job.step)
         verdict = job.verdict
         if isinstance(verdict, StepTimeoutError) and isinstance(error, AgentDeadlineError):
             verdict = None  # the agent's own deadline explains more than ours
         used = self._settle(job, Units(error.tokens, error.turns))
-        self.turn.fail_open(job.worker, job.step, verdict or error, usd=error.usd, used=used)
+        failure, estimated = verdict or error, error.usd_estimated
+        self.turn.fail_open(job.worker, job.step, failure, usd=error.usd, usd_estimated=estimated, used=used)
 
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool. One that is being stopped gets no answer from it."""
@@ -198,9 +217,23 @@ class PromptDesk(Desk, StepHandler):
             self._tools.close(token)
         self._tools.called(token, call)
 
-    def begins_again(self, token: int) -> None:
-        """The agent of a prompt is called once more, and begins from the beginning."""
-        self._tools.begin_again(token)
+    def person_asked(self, token: int, question: AgentQuestion) -> None:
+        """The agent of a prompt asks a person. One that is being stopped gets no answer."""
+        job = self._jobs.get(token)
+        if job is not None and job.verdict is not None:
+            self._questions.close(token)
+        self._questions.asked(token, question)
+
+    def question_withdrawn(self, token: int, own_id: str) -> None:
+        """The agent of a prompt does not wait for an answer any longer. If it is being stopped, the question stays open."""
+        job = self._jobs.get(token)
+        if job is not None and job.verdict is None:
+            self._questions.withdrawn(token, own_id)
+
+    def begins_again(self, token: int, again: TalkBegins) -> None:
+        """The agent of a prompt is called once more."""
+        self._tools.begin_again(token, again.delivered)
+        self._questions.begin_again(token)
 
     # Money and other units.
 

@@ -1,6 +1,7 @@
 """Questions to people: the step ``ask``. A question is asked once and answered once; the first answer counts.
 
-``protocol/answers.py`` checks answers against what was asked for.
+``protocol/answers.py`` checks answers against what was asked for. Questions of agents have the same numbers and are answered here,
+too; the rest of them is in ``agent_questions.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bartack.errors import (
     QuestionTimeoutError,
 )
 from bartack.runtime.kernel.actions import Show, Transition
+from bartack.runtime.kernel.agent_questions import AgentQuestionDesk
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.timers import Timer
@@ -21,15 +23,17 @@ from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.answers import check_answer
+from bartack.runtime.protocol.asked import ReadQuestion, read_question
 from bartack.runtime.protocol.values import encode
-from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
+from bartack.runtime.state.worker_state import AskedQuestion, OpenStep, Value, WorkerState
 
 
 class QuestionDesk(Desk, StepHandler):
     """Asks people, and takes the first answer to each question."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, of_agents: AgentQuestionDesk) -> None:
         super().__init__(shared)
+        self._of_agents = of_agents
         self._policy = self.settings.questions
         self._timers: dict[str, Timer] = {}
 
@@ -74,7 +78,12 @@ class QuestionDesk(Desk, StepHandler):
             QuestionAnsweredError: It has been answered.
             TypeMismatchError: The answer is not of the kind that was asked for.
         """
-        worker, opened = self._find(number)
+        question = self._find(number)
+        if question.by_agent:
+            self._of_agents.answer(question, value, by)
+            return
+        worker = self.state.workers[question.worker]
+        opened = worker.open[question.key]
         args = self.decode(self._asked(opened), s.AskArgs)
         raw = check_answer(args, value)
         timer = self._timers.pop(number, None)
@@ -83,24 +92,28 @@ class QuestionDesk(Desk, StepHandler):
         self.turn.end_open(worker, opened, Value(raw), by=by)
         self.turn.after_commit(Transition())
 
-    def asked(self, number: str) -> tuple[s.AskArgs, OpenStep, WorkerState]:
-        """An open question."""
-        worker, opened = self._find(number)
-        return self.decode(self._asked(opened), s.AskArgs), opened, worker
+    def asked(self, number: str) -> ReadQuestion:
+        """What an open question of a program or an agent asks.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: It has been answered.
+        """
+        question = self._find(number)
+        raw = self.turn.load(question.asked.raw, question.asked.ref)
+        return read_question(raw, by_agent=question.by_agent)
 
     def _asked(self, opened: OpenStep) -> msgspec.Raw:
         return msgspec.Raw(self.turn.load(opened.asked.raw, opened.asked.ref))
 
-    def _find(self, number: str) -> tuple[WorkerState, OpenStep]:
-        place = self.state.questions.get(number)
-        if place is None:
+    def _find(self, number: str) -> AskedQuestion:
+        question = self.state.questions.get(number)
+        if question is None:
             # Compared as text: people may type anything.
             if any(number == f"q{asked}" for asked in range(1, self.state.questions_asked + 1)):
                 raise QuestionAnsweredError(number)
             raise QuestionNotFoundError(number)
-        path, p, n = place
-        worker = self.state.workers[path]
-        return worker, worker.open[p, n]
+        return question
 
     def _no_answer(self, worker: WorkerState, step: f.Step, args: s.AskArgs) -> None:
         if args.default is not None:

@@ -9,28 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.entries import SUPERVISOR
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
-from bartack.telemetry import (
-    Event,
+from bartack.telemetry import Event, StepStart, StepStop, Telemetry
+from bartack.telemetry.catalogue import (
     ProcessOrphanKilled,
     ProcessSurvivor,
+    QuestionAsked,
+    QuestionSettled,
     RunException,
     RunStart,
     RunStop,
     SessionFailed,
     SessionFailureSeen,
     StepException,
-    StepStart,
-    StepStop,
     SupervisorChildEnded,
     SupervisorChildRestarted,
     SupervisorChildStarted,
     SupervisorEscalated,
-    Telemetry,
     WaitSlow,
     WaitTimeout,
     WorkerException,
@@ -45,6 +44,53 @@ SLOW_US: Final = 60_000_000
 CHECK_US: Final = 1_000_000
 
 _NORMAL: Final = "exit:0"
+
+
+class QuestionEventEmitter:
+    """Makes events of the questions of agents. Those of programs are steps."""
+
+    def __init__(
+        self, telemetry: Telemetry, state: State, add: Callable[[Event | Callable[[], Event]], None]
+    ) -> None:
+        self._telemetry = telemetry
+        self._state = state
+        self._add = add
+        self.makers: Mapping[type[e.EntryData], Callable[..., None]] = {
+            e.QuestionAsked: self._asked,
+            e.QuestionSettled: self._settled,
+        }
+
+    def _asked(self, data: e.QuestionAsked, at: int, value: Value) -> None:
+        owner = self._state.worker_of(data.p)
+        if self._telemetry.wanted(QuestionAsked):
+            self._add(
+                lambda: QuestionAsked(
+                    open=len(self._state.questions),
+                    run=self._state.run_id,
+                    worker=owner.path if owner else data.p,
+                    step=f"{data.p}:{data.n}",
+                    question=data.id,
+                    kind=data.ask,
+                    agent=data.agent,
+                    tool=data.tool,
+                )
+            )
+
+    def _settled(self, data: e.QuestionSettled, at: int, value: Value) -> None:
+        question = self._state.questions.get(data.id)
+        if question is not None and self._telemetry.wanted(QuestionSettled):
+            dead_us = self._state.dead_us - question.dead_us
+            self._add(
+                QuestionSettled(
+                    duration_ns=max(at - question.at - dead_us, 0) * 1000,
+                    run=self._state.run_id,
+                    worker=question.worker,
+                    step=f"{question.p}:{question.n}",
+                    question=data.id,
+                    kind=question.kind,
+                    how=data.how,
+                )
+            )
 
 
 class RunEventEmitter:
@@ -86,6 +132,7 @@ class RunEventEmitter:
             e.StepStarted: self._step_started,
             e.StepFinished: self._step_finished,
             e.StepFailed: self._step_failed,
+            **QuestionEventEmitter(telemetry, state, add).makers,
             e.FailureRecorded: self._failed,
             e.WaitSlow: self._computes,
         }
@@ -395,9 +442,11 @@ class RunEventEmitter:
         return max(at - self._began.get(what, at), 0) * 1000
 
     def _took_ns(self, p: str, n: int, at: int, took_us: int) -> int:
+        if took_us:
+            return took_us * 1000
         worker = self._state.worker_of(p)
         opened = worker.open.get((p, n)) if worker is not None else None
-        return took_us * 1000 if opened is None else max(at - opened.at, 0) * 1000
+        return 0 if opened is None else max(at - opened.at, 0) * 1000
 
     def _owner(self, p: str) -> str:
         worker: WorkerState | None = self._state.worker_of(p)

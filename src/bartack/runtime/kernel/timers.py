@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.runtime.protocol.durations import LONGEST_S
 
 PAUSE_LIMIT_NS: Final = 60 * 1_000_000_000

@@ -8,8 +8,10 @@ again. The worker has run all of them in any case, and does so again whenever it
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from bartack.agents import AgentQuestion
 from bartack.runtime.kernel.actions import AnswerCall
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.turn import Peer
@@ -39,7 +41,23 @@ class ToolCall(NamedTuple):
 
 
 class TalkBegins(NamedTuple):
-    """The agent of a prompt is called once more, and begins from the beginning."""
+    """The agent of a prompt is called once more. It begins from the beginning, but for calls whose outcomes it has already."""
+
+    delivered: tuple[str, ...] = ()
+    """The agent's own ids of those calls."""
+
+
+class TalkAsks(NamedTuple):
+    """The agent of a prompt asks a person."""
+
+    question: AgentQuestion
+
+
+class TalkWithdraws(NamedTuple):
+    """The agent of a prompt does not wait for the answer to a question any longer."""
+
+    question: str
+    """Its own id of it."""
 
 
 class TalkWaits(NamedTuple):
@@ -96,11 +114,12 @@ class ToolDesk(Desk):
         """An agent is about to be called, and may call these tools."""
         self._talks[token] = Talk(token, worker, step, frozenset(tool.name for tool in tools))
 
-    def begin_again(self, token: int) -> None:
-        """The agent is called once more: it gets the recorded outcomes, from the first call on."""
+    def begin_again(self, token: int, delivered: Collection[str]) -> None:
+        """The agent is called once more: it gets the recorded outcomes, from the first call on that it does not have."""
         talk = self._talks.get(token)
         if talk is not None:
-            talk.made = 0
+            places = [place for place, run in enumerate(talk.record.line, 1) if run.id in delivered]
+            talk.made = max(places, default=0)
             talk.waiting.clear()
             talk.current = None
 

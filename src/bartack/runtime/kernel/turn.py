@@ -1,13 +1,13 @@
 """One turn of the hub: what was decided, to be made durable, and what is to be done before, with and after that.
 
 The desks decide by calling a ``Turn``. ``record`` stages entries in the journal and applies them to the state at once;
-``send``, ``after_commit``, ``with_next_commit`` and ``before_commit`` collect actions. The driver (``hub/hub.py``) commits
-the journal and performs the actions. Nothing here waits, or talks to a process.
+``send``, ``after_commit``, ``with_next_commit`` and ``before_commit`` collect actions. The driver (``hub/hub.py``) has
+``Commits`` commit the journal and performs the actions. No desk waits, or talks to a process.
 
 **Why a turn is correct.** The promise to keep is: nothing that a worker, a person or an agent has seen of the run is missing
 after a crash, and no step with an outcome in the journal is executed again. (The live view is ahead of it: it shows the state
 of the turn, and the output of a command as it comes.) A crash may happen between any two statements, and loses exactly the
-entries that are staged and not committed, with the whole memory of the hub.
+entries that are not durable, with the whole memory of the hub.
 
 1. *The state is ahead of the disk, and that is safe.* An entry is applied when it is staged, so desks decide on a state that
    may be lost. But such a state is only in memory: what leaves the hub is an action, and actions wait for a commit (3), but
@@ -15,12 +15,14 @@ entries that are staged and not committed, with the whole memory of the hub.
    and no process knows of them.
 2. *One line is one decision.* Entries that are recorded in one call are one line of the journal, which is there as a whole or
    not at all. So a message and the outcome of the step that sent it, or a worker's end and the outcome of the delegate that
-   waited for it, cannot be torn apart by a crash. Lines become durable in the order in which they were recorded.
-3. *After the commit.* ``send`` and ``after_commit`` append to one list, and set ``must_sync``. The driver commits, then calls
-   ``committed`` and performs the list in its order. So an answer reaches a worker, a note a person and a prompt an agent only
-   when every entry that it is based on is durable, and answers reach one worker in the order of their entries: its replay,
-   which reads the entries, takes the same course. An action that is lost with the hub is not missed, unless it is a note for
-   people: it is implied by the state, and ``Desk.resumed`` or a restarted worker brings it about again.
+   waited for it, cannot be torn apart by a crash. Where several desks record parts of one decision, ``one_line`` makes them
+   one line. Lines become durable in the order in which they were recorded.
+3. *After the commit.* ``send`` and ``after_commit`` append to one list, and set ``must_sync``. The driver commits, calls
+   ``committed`` when that is confirmed, and performs the list in its order. So an answer reaches a worker, a note a
+   person and a prompt an agent only when every entry that it is based on is durable, and answers reach one worker in the
+   order of their entries: its replay, which reads the entries, takes the same course. An action that is lost with the hub
+   is not missed, unless it is a note for people: it is implied by the state, and ``Desk.resumed`` or a restarted worker
+   brings it about again.
 4. *With the next commit.* An entry recorded without ``sync``, and an action ``with_next_commit``, do not ask for a commit but
    share the next one. That is for facts on which nothing waits: a line that was printed, the value of a harmless step. Losing
    them costs nothing, since the worker then executes that step again and no other process has seen the old value: the hub
@@ -35,23 +37,43 @@ entries that are staged and not committed, with the whole memory of the hub.
    the same key; that is the contract of such a command. While exposed it must wait, or it could be started with a value that
    the repeated step does not have. The *refusal of a call of a tool*, which is not recorded at all: if an entry that led to
    it is lost, the agent makes the call again.
+6. *While a commit is under way.* The file engine ends a commit before the hub does anything else. Another engine may need
+   time for it, and the hub decides on meanwhile. So between staged and durable an entry has one more state: it is in the
+   commit under way, and it is not known whether it is durable. The points above hold in that state, too:
 
-Read ``actions.py`` for the actions, ``core.py`` for what happens in a turn, ``journal/_contract.py`` for what a commit
+   - *There is one commit under way, and the next one begins when it is confirmed.* Everything that is staged when a commit
+     begins is in it, and everything that waits for these entries is its ``CommitBatch``. What is recorded and decided from then on
+     belongs to the next commit and the next batch, whatever it depends on. So a batch is performed when its own entries and
+     all before them are durable, and batches are performed in the order of their entries (2, 3).
+   - *The state may be ahead by more than one turn*, which changes nothing in (1). But an action that read the state when it is
+     performed would show what is not durable. Actions are data, made when they were decided. The two that are not are bound
+     to their commit in another way: ``SendHistory`` has the number of outcomes that the worker is sent, and the files that
+     ``Transition`` writes are made when the commit begins (``hub/hub.py``).
+   - *A value is exposed until the commit that has it is confirmed*, so ``before_commit`` also waits if the commit under way
+     has one. An action that need not wait may overtake the batch under way, as it may overtake the actions of its own turn:
+     it concerns a command or a call that no other action knows yet.
+   - *If the commit fails*, it is unknown whether its entries are durable, and those after it are lost. No action of either
+     batch was performed. The driver stops, as after every failed commit, and the next hub decides from what the journal has.
+     The same holds if the hub dies at that moment: the commit may be durable or not, and no process has seen anything of it.
+
+Read ``actions.py`` for the actions, ``core.py`` for what happens in a turn, ``journal/contract.py`` for what a commit
 promises.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import BartackError
-from bartack.journal import INLINE_LIMIT, BlobRef, Draft, Journal
+from bartack.journal import BlobRef, Draft, Journal, wait_for_commit
+from bartack.journal.contract import INLINE_LIMIT
 from bartack.runtime.kernel.actions import Action, SendFrames
-from bartack.runtime.kernel.mail_events import EventEmitter
+from bartack.runtime.kernel.mail_events import EventEmitter, PendingEvent
 from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.apply import apply
@@ -98,6 +120,37 @@ class Peer:
         """Messages a foreign process holds: id and mailbox."""
 
 
+class Line:
+    """A line of the journal to which several desks add entries, in a block. A block inside it is part of it."""
+
+    __slots__ = ("_depth", "_turn", "has_begun")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._depth = 0
+        self.has_begun = False
+
+    def __enter__(self) -> Line:
+        self._depth += 1
+        if self._depth == 1:
+            self._turn.line = self
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._turn.line = None
+
+
+class CommitBatch(NamedTuple):
+    """What waits for one commit."""
+
+    actions: list[Action]
+    recorded: list[Recorded]
+    """What the commit makes durable, if that is observed."""
+    events: list[PendingEvent]
+
+
 class Turn:
     """What one turn of the hub records, sends and starts."""
 
@@ -111,11 +164,15 @@ class Turn:
         self.by_worker: dict[str, Peer] = {}
         self._journal = journal
         self.exposed = False
-        """Whether a program has used a value that is not durable yet."""
+        """Whether a program has used a value that is recorded, and that no commit has begun for."""
+        self._exposed_in_commit = False
+        """Whether a program has used a value that is in the commit under way."""
         self._actions: list[Action] = []
         self.at_once: list[Action] = []
         """Actions that need not wait for the disk."""
         self._tokens = 0
+        self.line: Line | None = None
+        """The line that everything belongs to which is recorded now; set by the block of ``one_line``."""
         self._recorded: list[Recorded] | None = None
         self.emitter = emitter
         """Emits telemetry, if it is enabled."""
@@ -145,15 +202,8 @@ class Turn:
     # Observing.
 
     def listen(self) -> None:
-        """Keep what is recorded from here on, for ``take_recorded``."""
+        """Keep what is recorded from here on, for those who observe commits."""
         self._recorded = []
-
-    def take_recorded(self) -> list[Recorded]:
-        """What was recorded since the last call; nothing before ``listen``."""
-        if not self._recorded:
-            return []
-        recorded, self._recorded = self._recorded, []
-        return recorded
 
     # Writing.
 
@@ -166,7 +216,11 @@ class Turn:
         for data, value in items:
             raw = None if value.raw is None else bytes(value.raw)
             drafts.append(Draft(data.kind, data, raw, value.ref, sound=True))
-        seq = self._journal.stage(*drafts)
+        if self.line is None:
+            seq = self._journal.stage(*drafts)
+        else:
+            seq = self._journal.stage(*drafts, join=self.line.has_begun)
+            self.line.has_begun = True
         now = self.clock.now_us()
         if self.emitter is not None:
             for data, value in items:
@@ -178,6 +232,10 @@ class Turn:
         if sync:
             self.must_sync = True
         return seq
+
+    def one_line(self) -> Line:
+        """Everything that is recorded in its block is one line: a crash leaves all of it or nothing."""
+        return self.line or Line(self)
 
     def open_step(self, data: StepStarted, asked: Value = NO_VALUE, *, sync: bool = False) -> OpenStep:
         """A step is under way."""
@@ -203,11 +261,13 @@ class Turn:
         value: Value,
         *,
         usd: float = 0.0,
+        usd_estimated: bool = False,
         used: Units | None = None,
         by: str = "",
     ) -> None:
         """Finish a step that was under way."""
-        self.finish(worker, step_finished(step, about=step.about, usd=usd, used=used, by=by), value)
+        data = step_finished(step, about=step.about, usd=usd, usd_estimated=usd_estimated, used=used, by=by)
+        self.finish(worker, data, value)
 
     def fail_open(
         self,
@@ -216,13 +276,22 @@ class Turn:
         error: BartackError | f.ErrorData,
         *,
         usd: float = 0.0,
+        usd_estimated: bool = False,
         used: Units | None = None,
         late: bool = False,
     ) -> None:
         """Fail a step that was under way."""
-        self.fail(
-            worker, step_failed(step, error, worker.path, about=step.about, usd=usd, used=used, late=late)
+        data = step_failed(
+            step,
+            error,
+            worker.path,
+            about=step.about,
+            usd=usd,
+            usd_estimated=usd_estimated,
+            used=used,
+            late=late,
         )
+        self.fail(worker, data)
 
     # Answering.
 
@@ -248,11 +317,6 @@ class Turn:
         number = peer.awaited.pop((p, n), None) if peer else None
         if peer is not None and number:
             self.send(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
-
-    def answer_request(self, peer: Peer, number: int, value: object) -> None:
-        """Answer a request of a process outside."""
-        packed = self.pack(value)
-        self.send(peer, f.Answer(i=number, v=packed.raw, ref=packed.ref))
 
     def send(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
         """Send a frame when the turn is durable; frames for the same peer that follow each other go together."""
@@ -287,7 +351,7 @@ class Turn:
 
     def before_commit(self, action: Action) -> None:
         """Perform an action without waiting for the disk, unless the turn is exposed."""
-        if self.exposed:
+        if self.exposed or self._exposed_in_commit:
             self.after_commit(action)
         else:
             self.at_once.append(action)
@@ -297,14 +361,27 @@ class Turn:
         actions, self.at_once = self.at_once, []
         return actions
 
-    def committed(self) -> list[Action]:
-        """Everything so far is durable: take the actions that waited for that."""
-        actions, self._actions = self._actions, []
+    def begin_commit(self) -> CommitBatch:
+        """A commit of all that is recorded begins: take what waits for it."""
+        batch = CommitBatch(
+            self._actions,
+            self._recorded or [],
+            [] if self.emitter is None else self.emitter.take(),
+        )
+        self._actions = []
+        if batch.recorded:
+            self._recorded = []
         self.must_sync = False
-        self.exposed = False
+        self._exposed_in_commit, self.exposed = self.exposed, False
+        return batch
+
+    def committed(self, batch: CommitBatch | None = None) -> list[Action]:
+        """A commit is confirmed: take the actions that waited for it. Without a batch, all that is recorded was committed."""
+        batch = batch or self.begin_commit()
+        self._exposed_in_commit = False
         if self.emitter is not None:
-            self.emitter.flush()
-        return actions
+            self.emitter.emit(batch.events)
+        return batch.actions
 
     def pack(self, value: object) -> Value:
         """A value of the hub's own, encoded; as a blob if it is long."""
@@ -341,3 +418,55 @@ class Turn:
         assert run is not None
         text = f"{run.run}\n{p}\n{n}\n{worker.rewinds}"
         return "ik:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+class Commits:
+    """The commits of a hub, one after the other: which one is under way, and what follows when it is confirmed.
+
+    Args:
+        turn: What is to be made durable.
+        journal: Where that is.
+        starting: Called with the batch of a commit that begins, before the journal knows of it.
+    """
+
+    def __init__(
+        self, turn: Turn, journal: Journal, starting: Callable[[CommitBatch], None] | None = None
+    ) -> None:
+        self._turn = turn
+        self._journal = journal
+        self._starting = starting
+        self._under_way: CommitBatch | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a commit has begun and is not confirmed."""
+        return self._under_way is not None
+
+    def advance(self, *, due: bool, wait: bool = False) -> CommitBatch | None:
+        """Finish the commit that is under way; if there is none, begin one if it is due.
+
+        Args:
+            due: Whether what is recorded has to become durable now.
+            wait: Whether to wait for the end of the commit.
+
+        Returns:
+            The batch of a commit that is confirmed; its actions are due. ``None`` if there is none: not yet, or none was due.
+
+        Raises:
+            JournalPoisonedError: The commit failed. Nothing of its batch, and nothing that was recorded after it, may be done.
+        """
+        batch = self._under_way
+        if batch is None:
+            if not due:
+                return None
+            batch = self._turn.begin_commit()
+            if self._starting is not None:
+                self._starting(batch)
+            self._journal.start_commit()
+        self._under_way = batch
+        if wait:
+            wait_for_commit(self._journal)
+        elif not self._journal.finish_commit():
+            return None
+        self._under_way = None
+        return batch

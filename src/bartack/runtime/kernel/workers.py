@@ -21,7 +21,8 @@ from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, WorkerState
-from bartack.supervision import CHILD_BACKOFF, RestartPolicy
+from bartack.supervision import RestartPolicy
+from bartack.supervision.supervisor.spec import CHILD_BACKOFF
 
 WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)
 """For crashes in a row without progress. The first restart comes at once: most crashes are the only one."""

@@ -14,16 +14,17 @@ from typing import Final, Protocol
 import msgspec
 
 from bartack.config.timeouts import Timeouts
-from bartack.core import Clock
-from bartack.journal import Draft, MemoryJournal, MemoryStore
+from bartack.core.clock import Clock
+from bartack.journal import Draft, MemoryJournal
+from bartack.journal.memory import MemoryStore
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.delegates import FinalCheck
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.turn import Peer
+from bartack.runtime.kernel.turn import Commits, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.apply import apply_all
-from bartack.runtime.state.history import iter_greeting
+from bartack.runtime.state.history import encode_outcome, iter_greeting
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import UnknownDecision
 from bartack.telemetry import NO_TELEMETRY, Telemetry
@@ -32,7 +33,7 @@ Ear = Callable[[f.ToPeer], None]
 """Takes the frames that the hub sends to one peer."""
 
 
-_WITHOUT_EFFECT: Final = (act.Transition, act.ReadScoreboard, act.InterruptHub)
+_WITHOUT_EFFECT: Final = (act.Transition, act.ReadScoreboard, act.RemoveFile, act.InterruptHub)
 """Actions that concern files, shared memory and signals, which a run in memory does not have."""
 
 
@@ -59,9 +60,11 @@ class MortalJournal(MemoryJournal):
         self._late = late
         super().__init__(store, take_over=True, clock=clock)
 
-    def stage(self, *drafts: Draft) -> int:
+    def stage(self, *drafts: Draft, join: bool = False) -> int:
         """See ``Journal.stage``."""
-        seq = super().stage(*drafts)
+        seq = super().stage(*drafts, join=join)
+        if join:
+            self.lines.pop()
         self.lines.append(seq + len(drafts) - 1)
         return seq
 
@@ -110,6 +113,10 @@ class World(Protocol):
         """Give an agent the outcome of its call of a tool."""
         ...
 
+    def answer_question(self, action: act.AnswerQuestion) -> None:
+        """Give an agent the answer to its question."""
+        ...
+
     def show(self, action: act.Show) -> None:
         """Something was printed, logged or happened."""
         ...
@@ -134,6 +141,7 @@ class MemoryHub:
         apply_all(state, journal.read())
         self.journal = journal
         self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry, final_check)
+        self.commits = Commits(self.core.turn, journal)
         self.status = ""
         """How it ended; empty while it runs."""
         self._world = world
@@ -204,17 +212,18 @@ class MemoryHub:
         while True:
             self.core.settle()
             self._do(self.core.turn.take_at_once())
-            if not self.core.turn.must_sync:
+            batch = self.commits.advance(due=self.core.turn.must_sync)
+            if batch is None:
                 return
-            self.journal.commit()
-            self._do(self.core.turn.committed())
+            self._do(self.core.turn.committed(batch))
 
     def flush(self) -> None:
         """Make durable what no peer waits for, as a hub does that has nothing else to do."""
         if self.journal.last_seq > self.journal.synced_seq:
-            self.journal.commit()
-            self._do(self.core.turn.committed())
-            self.finish_turn()
+            batch = self.commits.advance(due=True)
+            if batch is not None:
+                self._do(self.core.turn.committed(batch))
+                self.finish_turn()
 
     # Inside.
 
@@ -231,8 +240,8 @@ class MemoryHub:
         match action:
             case act.SendFrames():
                 self._send(action.peer, action.data)
-            case act.SendHistory():
-                self._greet(action)
+            case act.SendHistory() | act.SendOutcome():
+                self._send_recorded(action)
             case act.CloseConnection():
                 self._ears.pop(action.peer, None)
             case act.StartWorker():
@@ -243,7 +252,7 @@ class MemoryHub:
                 world.start_shell(action)
             case act.StopShell():
                 world.stop_shell(action.token)
-            case act.StartPrompt() | act.StopPrompt() | act.AnswerCall():
+            case act.StartPrompt() | act.StopPrompt() | act.AnswerCall() | act.AnswerQuestion():
                 self._talk(action)
             case act.Show():
                 world.show(action)
@@ -254,7 +263,7 @@ class MemoryHub:
             case _:
                 assert isinstance(action, _WITHOUT_EFFECT), action
 
-    def _talk(self, action: act.StartPrompt | act.StopPrompt | act.AnswerCall) -> None:
+    def _talk(self, action: act.StartPrompt | act.StopPrompt | act.AnswerCall | act.AnswerQuestion) -> None:
         match action:
             case act.StartPrompt():
                 self._world.start_prompt(action)
@@ -262,6 +271,8 @@ class MemoryHub:
                 self._world.stop_prompt(action.token)
             case act.AnswerCall():
                 self._world.answer_call(action)
+            case act.AnswerQuestion():
+                self._world.answer_question(action)
 
     def _send(self, number: int, data: bytes) -> None:
         for body in f.FrameReader().feed(data):
@@ -269,7 +280,10 @@ class MemoryHub:
             if ear is not None:
                 ear(f.decode_to_peer(body))
 
-    def _greet(self, action: act.SendHistory) -> None:
+    def _send_recorded(self, action: act.SendHistory | act.SendOutcome) -> None:
+        if isinstance(action, act.SendOutcome):
+            self._send(action.peer, encode_outcome(self.journal, action.place, action.request))
+            return
         state = self.core.state
         worker = state.workers[action.path]
         for data in iter_greeting(

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from bartack.agents import ScriptedAgent
 from bartack.config.timeouts import DEFAULTS, Timeouts
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import ResumeRefusedError
-from bartack.journal import MemoryStore
+from bartack.journal.memory import MemoryStore
 from bartack.runtime.context.definitions import Worker
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
-from bartack.runtime.hub.prompts import Prompts
+from bartack.runtime.hub.agents.prompts import Prompts
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.core import check_decided
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
+from bartack.runtime.kernel.tools import TalkAsks, TalkBegins, TalkFails, TalkWaits, TalkWithdraws, ToolCall
 from bartack.runtime.memory.hub import MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import describe_error
@@ -38,10 +38,12 @@ from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, UnknownDecisi
 from bartack.supervision.forms import form_words
 
 if TYPE_CHECKING:
-    from bartack.runtime.hub.agent_programs import Programs
+    from bartack.runtime.hub.agents.programs import Programs
 
 _EVENTS: Final[dict[type, str]] = {
     ToolCall: "tool_called",
+    TalkAsks: "person_asked",
+    TalkWithdraws: "question_withdrawn",
     TalkWaits: "prompt_waits",
     TalkFails: "attempt_failed",
 }
@@ -337,6 +339,10 @@ class MemoryRun:
         value = self.hub.core.turn.load(action.value.raw, action.value.ref)
         self._prompts.answer(action.token, action.request, value, action.error)
 
+    def answer_question(self, action: act.AnswerQuestion) -> None:
+        """See ``World.answer_question``."""
+        self._prompts.answer_question(action)
+
     def show(self, action: act.Show) -> None:
         """See ``World.show``."""
         self.surroundings.show(action.channel, action.worker, action.text)
@@ -367,7 +373,7 @@ class MemoryRun:
         ready = self._prompts.take_ready()
         for token, what in ready:
             if isinstance(what, TalkBegins):
-                self.hub.core.prompts.begins_again(token)
+                self.hub.core.prompts.begins_again(token, what)
                 continue
             self.hub.post(methodcaller(_EVENTS.get(type(what), "prompt_ended"), token, what))
         return bool(ready)
@@ -396,6 +402,9 @@ class MemoryRun:
         )
 
     def _ends_by_itself(self, opened: OpenStep) -> bool:
+        if self.hub.core.agent_questions.is_waiting(opened.key):
+            asked = [one for one in self.state.questions.values() if one.key == opened.key]
+            return any(one.timeout_s is not None for one in asked)
         if opened.step == "delegate":
             return opened.timeout_s != self._timeouts.limit("delegate")
         return bool(opened.due) or opened.timeout_s is not None

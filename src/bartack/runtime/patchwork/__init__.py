@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.runtime.patchwork._emit import compile_file
+    from bartack.runtime.patchwork._emit import CheckedFile, check_program, compile_file
     from bartack.runtime.patchwork._load import LoadedProgram, load_program, load_text
     from bartack.runtime.patchwork._probe import inspect_patchwork
     from bartack.runtime.patchwork._survey import Survey, survey
     from bartack.runtime.patchwork._upgrade import upgrade_file
 
 __all__ = [
+    "CheckedFile",
     "LoadedProgram",
     "Survey",
+    "check_program",
     "compile_file",
     "inspect_patchwork",
     "load_program",
@@ -28,7 +30,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "_emit": ("compile_file",),
+    "_emit": ("CheckedFile", "check_program", "compile_file"),
     "_load": ("LoadedProgram", "load_program", "load_text"),
     "_probe": ("inspect_patchwork",),
     "_survey": ("Survey", "survey"),

@@ -8,7 +8,9 @@ from typing import NamedTuple, Self
 import msgspec
 
 from bartack.errors import UsageError
-from bartack.language import CheckedModule, Declared, read_doc, types
+from bartack.language import types
+from bartack.language.checking.program import CheckedModule, Declared
+from bartack.language.syntax.docs import read_doc
 from bartack.runtime.patchwork._values import encoded, received
 from bartack.runtime.protocol.steps import CallArgs
 

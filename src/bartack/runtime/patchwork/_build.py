@@ -12,12 +12,12 @@ from bartack.language import (
     Compiled,
     Diagnostic,
     Loader,
-    NotLoaded,
     check,
     compile_program,
     has_errors,
     render_all,
 )
+from bartack.language.checking.modules import NotLoaded
 from bartack.runtime.patchwork._program import Unit
 
 

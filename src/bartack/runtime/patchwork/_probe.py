@@ -9,7 +9,8 @@ from pathlib import Path
 from bartack._version import __version__
 from bartack.config.project import PATCHWORK
 from bartack.errors import ProgramFaultError, ProgramImportError, UsageError
-from bartack.language import Checked, Declared, Diagnostic, EntryPoint, find_entry, tree
+from bartack.language import Checked, Diagnostic, find_entry, tree
+from bartack.language.checking.program import Declared, EntryPoint
 from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
 from bartack.runtime.patchwork._build import check_file, compile_checked, report
 from bartack.runtime.patchwork._program import MAIN, SCRIPT

@@ -112,6 +112,16 @@ def _restart(rt: Caller, *arguments: object) -> None:
     rt.perform(rt.ctx.restart_step(arguments, {}))
 
 
+def _version(rt: Caller, name: object, latest: object = 1, oldest: object = 0) -> object:
+    """``version(name, latest?, oldest?)``: 0 in a history from before the first version."""
+    numbers = integer(latest, "the latest version"), integer(oldest, "the oldest version")
+    try:
+        asked = rt.ctx.version(_text(name, "the name of version()"), numbers[0], oldest=numbers[1])
+    except ValueError as error:
+        raise TypeMismatchError("version()", "a name and versions in order", str(error)) from None
+    return rt.perform(asked)
+
+
 def _unsafe_shell(rt: Caller, written: object) -> object:
     return rt.unsafe_shell(_text(written, "the text of unsafe_shell()"))
 
@@ -134,6 +144,7 @@ STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "uuid": _uuid,
     "unsafe_shell": _unsafe_shell,
     "restart": _restart,
+    "version": _version,
     "broadcast": _mail_steps.broadcast,
     "publish": _mail_steps.publish,
     "monitor": _mail_steps.monitor,

@@ -16,7 +16,8 @@ from types import CodeType
 import msgspec
 
 from bartack._version import __version__
-from bartack.core import make_private, replace_file
+from bartack.core.files import replace_file
+from bartack.core.trust import make_private
 from bartack.runtime.patchwork._program import Unit
 
 _TAG = f"{__version__} {sys.implementation.cache_tag} {sys.hexversion}"

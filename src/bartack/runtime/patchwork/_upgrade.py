@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from bartack.config.project import project_root
-from bartack.language import Upgraded, upgraded
+from bartack.language.formatting.format import Upgraded, upgraded
 from bartack.runtime.patchwork._build import DiskLoader
 
 

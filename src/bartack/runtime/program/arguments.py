@@ -41,6 +41,8 @@ def bind(worker: Worker[..., object], argv: list[str], given: dict[str, msgspec.
     if rest:
         raise _usage_error(worker, f"too many arguments: {' '.join(rest)}")
     _check_complete(worker, parameters, len(args), kwargs)
+    for name, value in given.items():
+        _check_value(worker, parameters[name], value)
     return CallArgs(args, kwargs)
 
 
@@ -100,6 +102,19 @@ def _check_complete(
         )
         if not optional and place >= given and parameter.name not in kwargs:
             raise _usage_error(worker, f"argument {parameter.name!r} is missing")
+
+
+def _check_value(worker: Worker[..., object], parameter: inspect.Parameter, value: msgspec.Raw) -> None:
+    """A value that was given as JSON has to be of the annotated type as it is."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return
+    try:
+        codec(parameter.annotation).decode(value)
+    except TypeMismatchError as error:
+        place = f"{parameter.name}{error.place[1:]}"
+        raise _usage_error(
+            worker, f"argument {place!r} must be {error.expected}, not {error.found}"
+        ) from None
 
 
 _YES = frozenset({"true", "yes", "1"})

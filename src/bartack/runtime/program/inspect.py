@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bartack.config.project import PATCHWORK, project_root
-from bartack.core import Account
+from bartack.core.accounts import Account
 from bartack.runtime.program.source import find_program, probe_python
 from bartack.runtime.protocol.probing import ProbeRequest, ProbeResult
 from bartack.runtime.protocol.steps import CallArgs

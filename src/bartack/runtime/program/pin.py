@@ -15,7 +15,9 @@ from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from typing import Final
 
-from bartack.core import Account, Batch, Disk, RealDisk
+from bartack.core.accounts import Account
+from bartack.core.batch import Batch
+from bartack.core.disk import Disk, RealDisk
 from bartack.errors import ProgramImportError
 
 PROGRAM: Final = "program"

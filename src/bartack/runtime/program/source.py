@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 
 from bartack.config.project import PATCHWORK, with_absolute_path
-from bartack.core import Account
+from bartack.core.accounts import Account
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime.program.stderr import errors_passed_on
 from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.probing import ProbeRequest, ProbeResult
-from bartack.supervision import run_guarded
+from bartack.supervision.parent.guarded import run_guarded
 
 PROBE: Final = "bartack.runtime.program.probe"
 PROBE_TIMEOUT_S: Final = 60.0

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from bartack.config.project import project_root
+from bartack.core.share import share_tree
 from bartack.errors import BartackError, ReplayMismatchError, ResumeRefusedError
 from bartack.runtime.program.check import check_sources
 from bartack.runtime.program.inspect import probe
@@ -18,7 +19,7 @@ from bartack.runtime.rundir.find import load_state
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.owning import own_journal
-from bartack.runtime.rundir.run_as import account_of, share_run, share_tree
+from bartack.runtime.rundir.run_as import account_of, share_run
 from bartack.runtime.state import entries as e
 
 
@@ -81,7 +82,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
 
 
 def _refusal(run_id: str, first: Difference) -> BartackError:
-    if not first.recorded:
+    if not first.step:
         return ResumeRefusedError(run_id, f"the program does not fit its history: {first.message}")
     return ReplayMismatchError(
         first.worker, first.step, first.recorded, first.asked, first.where, first.source

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 import msgspec
 
-from bartack.agents import Fault, check_value
+from bartack.agents.reply import Fault, check_value
 from bartack.errors import MessageValueError, TypeMismatchError
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.values import encode
@@ -20,6 +20,14 @@ _YES: Final = frozenset({"y", "yes", "true", "on", "1"})
 
 
 _NO: Final = frozenset({"n", "no", "false", "off", "0"})
+
+
+def read_typed(type_: str, text: str, options: Sequence[str] = ()) -> msgspec.Raw:
+    """What a person has typed: as the answer to a question for JSON it is JSON, unless it is one of the options."""
+    if type_ == "json" and text not in options:
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(text)))
+    return msgspec.Raw(msgspec.json.encode(text))
 
 
 def check_answer(args: s.AskArgs, value: msgspec.Raw) -> msgspec.Raw:

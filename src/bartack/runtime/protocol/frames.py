@@ -33,7 +33,9 @@ from bartack.errors import FrameError
 from bartack.journal import BlobRef
 
 PROTOCOL: Final = 1
-MAX_FRAME: Final = 1024 * 1024
+BRIDGE: Final = "bridge"
+"""The role of a process that copies bytes between an agent and the tools of its step; its token says which."""
+MAX_FRAME: Final = 4 * 1024 * 1024
 TOGETHER: Final = "+"
 """Between the names of workers that a Patchwork program starts together."""
 _LENGTH: Final = struct.Struct(">I")
@@ -99,12 +101,21 @@ class StackLine(msgspec.Struct, omit_defaults=True):
     """How many more times it follows, as in a function that calls itself."""
 
 
+class Site(msgspec.Struct, frozen=True, gc=False):
+    """A place in the program: the line that calls for a step."""
+
+    file: str
+    """Relative to the root of the program, if it is a file of it."""
+    line: int
+
+
 class Order(msgspec.Struct, omit_defaults=True):
     """What a new worker process gets before it connects to the hub: its identity, and where its program is."""
 
     path: str
     incarnation: int
-    run_dir: str
+    blobs: str
+    """The port to the large values of the run; see ``bartack.depot.port.open_blob_port``."""
     workspace: str
     program: str
     """The directory that stands in for the project: modules are imported from here."""
@@ -146,6 +157,8 @@ class Step(Frame, tag="step"):
     """The branch was cancelled before it came here: the outcome is that it was."""
     cleanup: bool = False
     """The worker has learned that the session failed, and tidies up."""
+    site: Site | None = None
+    """Where in the program the step is asked for, with the kinds of steps of ``steps.SITED``."""
 
 
 class Note(Frame, tag="note"):
@@ -161,6 +174,14 @@ class Note(Frame, tag="note"):
     e: ErrorData | None = None
     cleanup: bool = False
     """See ``Step.cleanup``."""
+
+
+class VersionChosen(Frame, tag="version"):
+    """This worker has chosen a version, for all of its history. Not answered."""
+
+    p: str
+    name: str
+    number: int
 
 
 class Begin(Frame, tag="begin"):
@@ -203,7 +224,7 @@ class Done(Frame, tag="done"):
     cleanup: bool = False
     """See ``Step.cleanup``."""
     took_us: int = 0
-    """How long the body ran, if the hub has perhaps not seen its begin."""
+    """How long the body ran, as its worker measured it; 0 if it was not executed."""
 
 
 class Returned(Frame, tag="returned"):
@@ -271,6 +292,8 @@ class Ask(Frame, tag="ask"):
     a: Raw = Raw(b"{}")
     v: MaybeRaw = None
     ref: BlobRef | None = None
+    id: str = ""
+    """What it is recognised by if it is sent again, over this connection or another, if it changes the run."""
 
 
 # Hub → worker or foreign process.
@@ -290,6 +313,8 @@ class Welcome(Frame, tag="welcome"):
     """The last step before the history: the number of the first step in it is one more."""
     argv: list[str] = []
     """The arguments that the program was given on the command line."""
+    versions: dict[str, int] = {}
+    """The versions that the history has recorded, by name."""
     v: MaybeRaw = None
     """Its arguments: ``{"args": […], "kwargs": {…}}``."""
     ref: BlobRef | None = None
@@ -366,7 +391,21 @@ class Called(Frame, tag="call"):
     ref: BlobRef | None = None
 
 
-ToHub = Hello | Step | Note | Begin | Done | Returned | Out | Cancel | Result | Failed | Ask | Slow
+ToHub = (
+    Hello
+    | Step
+    | Note
+    | VersionChosen
+    | Begin
+    | Done
+    | Returned
+    | Out
+    | Cancel
+    | Result
+    | Failed
+    | Ask
+    | Slow
+)
 ToPeer = Welcome | History | Live | Answer | Refusal | Fired | Called | SessionFailed | Leave
 
 _encode = msgspec.json.Encoder().encode

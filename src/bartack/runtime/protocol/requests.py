@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from typing import Final, Literal
 
 import msgspec
 
-from bartack.messaging import Copy, LetterFilter, Terms
+from bartack.messaging import LetterFilter
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Copy
 
 STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "forget", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
@@ -27,6 +31,36 @@ MESSAGES: Final = frozenset(
         "dead.retry",
     }
 )
+
+
+BY_ID: Final = frozenset(
+    {
+        "send",
+        "call",
+        "reply",
+        "send_supervised",
+        "broadcast",
+        "publish",
+        "subscribe",
+        "withdraw",
+        "close",
+        "dead.add",
+        "dead.retry",
+        "dead.purge",
+        "answer",
+        "fail",
+        "cancel",
+        "interrupt",
+    }
+)
+"""Requests that change the run. Each has an id, and is carried out once, however often it is sent (``kernel/requests.py``).
+
+The others only look (``state``), or concern messages that a connection holds and that go back when it ends (``receive``, ``ack``,
+``renew``, ``forget``).
+"""
+
+
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 LEASE_S: Final = 30.0
@@ -100,3 +134,8 @@ class Process(msgspec.Struct, omit_defaults=True):
     """When the step began: microseconds since 1970, UTC."""
     left_s: float | None = None
     """Seconds until its deadline."""
+
+
+def new_request_id() -> str:
+    """The id of a request that was never sent before."""
+    return secrets.token_hex(16)

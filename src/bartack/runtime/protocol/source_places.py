@@ -45,6 +45,14 @@ def shown_place(file: str, line: int) -> str:
     return f"{sound(file)}:{line}"
 
 
+def program_file(code: CodeType) -> str:
+    """The file of code of the program, relative to its root if a run keeps a copy of it; empty if the code is not the program's."""
+    if _sources.kept:
+        inside = code.co_filename.startswith(_sources.kept)
+        return sound(code.co_filename.removeprefix(_sources.kept)) if inside else ""
+    return sound(code.co_filename) if is_program(code) else ""
+
+
 def source_at(place: str) -> str:
     """The line of the program that is at a place which ``shown_place`` has named; empty if it is not there."""
     file, _, line = place.rpartition(":")

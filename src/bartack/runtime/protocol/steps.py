@@ -41,6 +41,7 @@ write      worker   done                                         null
 append     worker   begin (answered; ``AppendIntent``), done      null
 timeout    worker   begin; a note when the scope is left         (``fired`` when it runs out)
 now random uuid read read_bytes exists list env                  worker, note
+version    worker   ``VersionChosen``, if it is recorded         a number; it has no place in the history
 print log  worker   out                                          null
 ========== ======== =========================================== ==========================================
 """
@@ -51,7 +52,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.messaging import Copy, Terms
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Copy
 from bartack.runtime.protocol.frames import MaybeRaw
 from bartack.supervision.forms import Form
 
@@ -72,6 +74,7 @@ _WORDS: Final = {
     "body": "the step",
     "delegate": "a delegate to",
     "down": "a wait for the end of",
+    "end": "the end of the worker",
     "env": "the variable",
     "exists": "a look for the file",
     "join": "a wait for the worker",
@@ -92,6 +95,7 @@ _WORDS: Final = {
     "timeout": "a deadline of",
     "tool": "a call of the tool",
     "uuid": "a UUID",
+    "version": "the version of",
     "write": "a write of the file",
 }
 _NAMED: Final = frozenset({"body", "delegate", "join", "sleep", "spawn", "timeout"})
@@ -215,6 +219,21 @@ class ThinkArgs(Args, frozen=True):
     command: CommandArgs | None = None
 
 
+SITED: Final = frozenset({"delegate", "spawn", "think", "ask"})
+"""Kinds of steps of which the journal has where in the program they are asked for: people look for that when one of them fails."""
+
+
+class UsageFacts(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What a call of an agent has used, all its attempts together; see ``bartack.agents.Usage``. Absent: the agent does not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    turns: int | None = None
+    cost_usd: float | None = None
+
+
 class ThinkOutcome(msgspec.Struct, omit_defaults=True):
     """What the agent replied: a value if a schema was given, and the text. ``result``: the whole result of a command."""
 
@@ -230,6 +249,10 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
     result: MaybeRaw = None
     took_s: float = 0.0
     """How long a command took, as far as a hub was alive."""
+    usage: UsageFacts | None = None
+    """What the agent reports that it used; ``usd`` may be more, if the settings count what it does not report."""
+    usd_estimated: bool = False
+    """The cost was computed from a table of prices, or in part."""
 
 
 class AskArgs(Args, frozen=True):

@@ -1,6 +1,7 @@
 """The inbox of a run: answers and messages that were sent while no hub ran it, one file each, read when it is resumed.
 
-A file's name is the key of its message or answer, so that one that was read just before a crash does not count twice.
+Each file has the id of the request that it is, so that one that was read just before a crash, or that a hub took over its socket
+before it died, does not count twice (``kernel/requests.py``).
 
 Each file carries a seal: a keyed checksum over all of it, the run's id and, for an answer, the place in the journal where its
 question was asked. The key is in the user's state home and not in the run's directory. A file that another program wrote, that was
@@ -10,6 +11,7 @@ answer with a valid seal. The hub's side is ``hub/inbox.py``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import hmac
@@ -20,15 +22,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bartack.core import SystemClock, replace_file
+from bartack.core.clock import SystemClock
+from bartack.core.files import replace_file
+from bartack.core.user_home import user_home
 from bartack.errors import (
     MailboxNameError,
     QuestionAnsweredError,
     QuestionNotFoundError,
     TokenFileError,
 )
-from bartack.messaging import check_name
-from bartack.resilience import load_token, user_home
+from bartack.messaging.mailboxes import check_name
+from bartack.resilience.tokens import load_token
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.origin import check_own
@@ -55,6 +59,12 @@ class Left(msgspec.Struct, omit_defaults=True):
     """When it was written: files are read in this order."""
     asked: int = 0
     """The place in the journal where the question was asked."""
+    id: str = ""
+    """The id of the request; earlier versions gave none."""
+    key: str = ""
+    """The key of the message, if its sender has given it one."""
+    by: str = ""
+    """The person who answers."""
     seal: str = ""
     """Shows that ``bartack`` wrote it for this run."""
 
@@ -64,27 +74,36 @@ class FoundFile(NamedTuple):
 
     at: int
     path: str
-    key: str
+    name: str
+    """Without the ending; with earlier versions, the key of the message."""
     left: Left
 
 
-def leave_message(run: RunDir, mailbox: str, key: str, value: bytes) -> None:
+def leave_message(run: RunDir, mailbox: str, request: str, value: bytes, key: str = "") -> None:
     """Leave a message for the next process that runs the run.
+
+    Args:
+        run: The run.
+        mailbox: The name of the mailbox.
+        request: The id of the request.
+        value: The message, as encoded JSON.
+        key: The key of the message, if it has one: a later file with the same key replaces this one.
 
     Raises:
         PeerRefusedError: This process belongs to a run.
         TokenFileError: The key of the seals cannot be read or made.
     """
     check_name(mailbox)
-    if not _KEY.fullmatch(key):
+    if not _KEY.fullmatch(key or request):
         raise MailboxNameError(
             key, "the key of a message for later may only contain letters, digits, '_', '-' and '.'"
         )
     check_outside(f"a message to {run.id}", run)
-    _leave(run, f"m-{key}", Left(value=msgspec.Raw(value), mailbox=mailbox))
+    left = Left(value=msgspec.Raw(value), mailbox=mailbox, id=request, key=key)
+    _leave(run, f"m-{key or request}", left)
 
 
-def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None:
+def leave_answer(run: RunDir, state: State, question: str, value: bytes, request: str, by: str = "") -> None:
     """Leave an answer for the next process that runs the run; the first one left counts.
 
     Raises:
@@ -101,16 +120,16 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
     left = _read(str(run.inbox / f"{name}{_SUFFIX}"))
     if left is not None and left.asked == asked and _is_sealed(_key(), run, name, left):
         raise QuestionAnsweredError(question)
-    _leave(run, name, Left(value=msgspec.Raw(value), question=question, asked=asked))
+    _leave(run, name, Left(value=msgspec.Raw(value), question=question, asked=asked, id=request, by=by))
 
 
 def place_of_question(state: State, question: str) -> int:
-    """Where in the journal an open question was asked; 0 if it is not open."""
-    place = state.questions.get(question)
-    if place is None:
-        return 0
-    path, p, n = place
-    return state.workers[path].open[p, n].seq
+    """Where in the journal an open question of a program was asked; 0 if it is not open, or an agent asks.
+
+    What an agent may do is never answered by a file: see ``client/answering.py``.
+    """
+    asked = state.questions.get(question)
+    return 0 if asked is None or asked.by_agent else asked.seq
 
 
 class LeftMessage(msgspec.Struct, frozen=True):
@@ -126,10 +145,21 @@ def left_messages(run: RunDir) -> list[LeftMessage]:
     """The messages in the inbox, in the order in which they will be read."""
     found, _ = find_left(run)
     return [
-        LeftMessage(key.removeprefix("m-"), left.mailbox, at, left.value)
-        for at, _, key, left in sorted(found, key=lambda item: item[:2])
+        LeftMessage(name.removeprefix("m-"), left.mailbox, at, left.value)
+        for at, _, name, left in sorted(found, key=lambda item: item[:2])
         if left.mailbox
     ]
+
+
+def times_left(run: RunDir) -> list[int]:
+    """When each file in the inbox was left, in microseconds since 1970. Whether it counts is found out by reading it."""
+    with contextlib.suppress(OSError), os.scandir(run.inbox) as entries:
+        return [
+            entry.stat(follow_symlinks=False).st_mtime_ns // 1000
+            for entry in entries
+            if entry.name.endswith(_SUFFIX) and not entry.name.startswith(".")
+        ]
+    return []
 
 
 def find_left(run: RunDir) -> tuple[list[FoundFile], list[str]]:
@@ -175,6 +205,9 @@ def _leave(run: RunDir, name: str, left: Left) -> None:
     left.seal = _seal(_key(), run, name, left)
     run.inbox.mkdir(mode=0o700, exist_ok=True)
     replace_file(str(run.inbox / f"{name}{_SUFFIX}"), msgspec.json.encode(left))
+    from bartack.depot import user_depot  # noqa: PLC0415 - only what is left for a run needs it
+
+    user_depot().nudge()  # the run may rest, and a node wakes it
 
 
 # Seals.

@@ -16,20 +16,15 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
+from bartack.depot import KeptRun
 from bartack.errors import BartackError, PeerRefusedError
-from bartack.journal import open_reader
-from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
-from bartack.supervision import (
-    KEEPER,
-    ProcessFacts,
-    is_in_ground,
-    iter_open_files,
-    parse_guarded,
-    read_command,
-    read_environment,
-    read_line,
-)
+from bartack.supervision.parent.client import KEEPER
+from bartack.supervision.parent.guardian import parse_guarded
+from bartack.supervision.process.cgroup import is_in_ground
+from bartack.supervision.process.facts import ProcessFacts
+from bartack.supervision.process.line import read_line
+from bartack.supervision.process.system import iter_open_files, read_command, read_environment
 
 ZYGOTE: Final = "bartack.runtime.worker_process.zygote"
 READERS: Final = frozenset({"bartack.runtime.program.probe", "bartack.runtime.program.replay"})
@@ -121,7 +116,7 @@ def reason_of(inside: Inside) -> str:
     return f"the process that asks belongs to {owner} ({inside.sign})"
 
 
-def check_outside(asked: str, run: RunDir) -> None:
+def check_outside(asked: str, run: KeptRun) -> None:
     """Raise if this process belongs to a run that is not allowed to act on ``run``.
 
     Raises:
@@ -132,7 +127,7 @@ def check_outside(asked: str, run: RunDir) -> None:
         raise PeerRefusedError(asked, reason_of(inside))
 
 
-def check_may_drive(run: RunDir) -> None:
+def check_may_drive(run: KeptRun) -> None:
     """Raise if this process belongs to a run that is not allowed to resume ``run``. The run that created it may start it.
 
     Raises:
@@ -147,10 +142,10 @@ def check_may_drive(run: RunDir) -> None:
         raise PeerRefusedError(f"resuming {run.id}", reason_of(inside))
 
 
-def _read_start(run: RunDir) -> tuple[e.RunCreated | None, bool]:
+def _read_start(run: KeptRun) -> tuple[e.RunCreated | None, bool]:
     """The first entry of a run, as far as it can be read, and whether no hub has run it yet."""
     created: e.RunCreated | None = None
-    with suppress(BartackError, OSError), open_reader(run.path) as reader:
+    with suppress(BartackError, OSError), run.open_reader() as reader:
         for entry in reader.read():
             if entry.kind == e.RunCreated.kind:
                 created = entry.decode(e.RunCreated)

@@ -1,36 +1,30 @@
-"""The directory of a run: the path of every file in it, its environment, its heartbeat and its socket.
+"""The directory of a run: where each file is that the runtime has beside the journal, and what its processes are started with.
 
-What the files contain is written elsewhere: ``mirror.py`` (run.json, .failed), ``transcript.py``, ``inbox.py`` and
-``bartack.journal``. Runs are found by ``find.py``.
+A run is found, read, owned and watched through ``KeptRun``, which ``bartack.depot`` implements. A function that needs no more than
+that takes a ``KeptRun``; one that needs files of the run on this machine takes a ``RunDir``. What the files contain is written
+elsewhere: ``mirror.py`` (run.json, .failed), ``transcript.py`` and ``inbox.py``. Runs are found by ``find.py``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import socket
-import stat
-from pathlib import Path
 
 import msgspec
 
-from bartack.core import Batch, clear_sockets, open_private, socket_place
-from bartack.errors import PeerRefusedError, WorkspaceError
+from bartack.core.batch import Batch
+from bartack.core.disk import Disk
+from bartack.depot import KeptRun
+from bartack.depot.directory import FileRun
+from bartack.errors import WorkspaceError
 from bartack.runtime.protocol.frames import Order
 from bartack.runtime.state.run_state import State
 
 
-class RunDir:
-    """One run's directory. Creating this object creates no files."""
+class RunDir(FileRun):
+    """A run that has a directory on this machine. Creating this object creates no files."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
-        self.journal = self.path / "journal.ndjson"
-        self.lock = self.path / "lock"
-        self.tree_lock = self.path / "lock.tree"
-        self.socket = self.path / "hub.sock"
-        self.mirror = self.path / "run.json"
+    def __init__(self, path: str | os.PathLike[str], disk: Disk | None = None) -> None:
+        super().__init__(path, disk)
         self.failed = self.path / ".failed"
         self.program = self.path / "program"
         self.work = self.path / "work"
@@ -38,11 +32,6 @@ class RunDir:
         self.inbox = self.path / "inbox"
         self.transcript = self.path / "transcript.txt"
         self.log = self.path / "hub.log"
-
-    @property
-    def id(self) -> str:
-        """The run's id."""
-        return self.path.name
 
     def make(self, batch: Batch | None = None) -> None:
         """Make the directories that a run needs; they become durable with the batch."""
@@ -88,7 +77,7 @@ class RunDir:
         order = Order(
             path=path,
             incarnation=incarnation,
-            run_dir=str(self.path),
+            blobs=self.blob_port(),
             workspace=state.run.workspace,
             program=str(self.program),
             root=state.run.root,
@@ -97,93 +86,7 @@ class RunDir:
         )
         return msgspec.json.encode(order)
 
-    def beat(self) -> None:
-        """Write a heartbeat, and hand it to the disk without waiting for it.
 
-        The time without a hub is counted from the last one. The file also holds how many entries the journal had.
-        """
-        with contextlib.suppress(OSError):
-            fd = open_private(self.lock, os.O_RDONLY)
-            try:
-                os.utime(fd)
-                if hasattr(os, "posix_fadvise"):
-                    # On Linux this begins to write the file's changed pages; a sync would hold up the hub.
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(fd)
-
-    def last_sign_of_life_us(self) -> int | None:
-        """When the last hub of the run was seen alive: by itself, or by the parent programs that saw it die."""
-        signs: list[int] = []
-        for path in (self.lock, self.tree_lock):
-            with contextlib.suppress(OSError):
-                signs.append(os.lstat(path).st_mtime_ns // 1000)
-        return max(signs, default=None)
-
-    def keep_sign_of_life(self, at_us: int | None) -> None:
-        """Restore when the last hub was seen alive: owning the journal for a moment is not running the run."""
-        with contextlib.suppress(OSError):
-            if at_us is not None:
-                os.utime(self.lock, ns=(at_us * 1000, at_us * 1000), follow_symlinks=False)
-
-    # The socket.
-
-    def listen(self, group: int | None = None) -> socket.socket:
-        """Listen for processes that want to join: only this user's can, and those of a group."""
-        self.remove_socket()
-        target = socket_place(str(self.socket))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        mask = os.umask(0o177)
-        try:
-            listener.bind(target)
-        finally:
-            os.umask(mask)
-        if group is not None:
-            os.chown(target, -1, group)
-            os.chmod(target, 0o660)
-        listener.listen(64)
-        listener.setblocking(False)
-        if target != str(self.socket):
-            os.symlink(target, self.socket)
-            clear_sockets(target)
-        return listener
-
-    def connect(self, timeout_s: float) -> socket.socket:
-        """Connect to the run's hub.
-
-        Raises:
-            PeerRefusedError: The socket belongs to another user.
-            OSError: No process listens.
-        """
-        target = self._listens_at()
-        facts = os.lstat(target)
-        # What root owns is the hub of a run whose processes have another user.
-        if facts.st_uid not in {os.getuid(), 0} or not stat.S_ISSOCK(facts.st_mode):
-            raise PeerRefusedError("join", f"{target} is not a socket of this user")
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(timeout_s)
-        try:
-            sock.connect(target)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-
-    def _listens_at(self) -> str:
-        """Where the socket is: in the run's directory or, if its path is too long, in the one place that a link may lead to.
-
-        Raises:
-            ConnectionRefusedError: A link leads elsewhere, perhaps to the socket of another run or another service.
-        """
-        if not self.socket.is_symlink():
-            return str(self.socket)
-        place, found = socket_place(str(self.socket)), os.readlink(self.socket)
-        if found != place:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "the hub does not listen there", found)
-        return place
-
-    def remove_socket(self) -> None:
-        """Remove the socket: no process listens any more."""
-        for path in {socket_place(str(self.socket)), str(self.socket)}:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+def kept_run(where: KeptRun | str | os.PathLike[str]) -> KeptRun:
+    """A run that is given as such, or by its directory."""
+    return RunDir(where) if isinstance(where, str | os.PathLike) else where

@@ -9,11 +9,12 @@ import contextlib
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
-from bartack.core import replace_file
-from bartack.journal import Secrets, Veil
+from bartack.core.files import replace_file
+from bartack.journal.veil import Secrets, Veil
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.pipeline_transcript import FactTranscript, is_made_of_facts
 from bartack.runtime.rundir.shown import Shown
@@ -22,7 +23,7 @@ from bartack.runtime.state.entries import FailureRecorded
 from bartack.runtime.state.run_state import State
 
 STACK_LIMIT = 50
-_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted"}
+_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "resting": "interrupted"}
 """How a hub ended that left its run resumable."""
 MESSAGE_LIMIT = 4096
 
@@ -31,11 +32,13 @@ Describe = Callable[[], dict[str, object]]
 """Returns what the program of a run knows of it."""
 
 
-class RunBudget(msgspec.Struct, frozen=True):
+class RunBudget(msgspec.Struct, frozen=True, omit_defaults=True):
     """What agents have cost, and what is set aside for those that are at work."""
 
     spent_usd: float
     reserved_usd: float
+    usd_estimated: bool = False
+    """What they have cost was computed from a table of prices, or in part."""
 
 
 class RunFile(msgspec.Struct, omit_defaults=True):
@@ -49,7 +52,7 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     created_at: str
     updated_at: str
     seq: int
-    """The last entry known to be durable: a journal that ends before it has lost entries."""
+    """The last entry known to be durable: a journal that ends before it has lost entries. See ``KeptRun.mark``."""
     hub: int
     project: str = ""
     pid: int = 0
@@ -60,6 +63,10 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     questions: list[str] = []
     deadlock: list[str] = []
     """What each worker waits for, while all wait for each other."""
+    rests_until: str = ""
+    """When a run that no process runs has something to do again by itself."""
+    rests_for: str = ""
+    """What it waits for until then."""
     error: str = ""
     budget: RunBudget | None = None
     """Money, if agents have cost some."""
@@ -79,6 +86,13 @@ class FailedFile(msgspec.Struct):
     suppressed: int = 0
 
 
+class MirrorFiles(NamedTuple):
+    """The content of the files at one place of the journal."""
+
+    run: RunFile
+    failed: FailedFile | None
+
+
 class Mirror:
     """Writes the files of one run."""
 
@@ -92,21 +106,34 @@ class Mirror:
         self.deadlock: list[str] = []
         """What each worker waits for, while all wait for each other."""
         self._transcript = (
-            FactTranscript(run.path, run.transcript)
+            FactTranscript(run, run.transcript)
             if is_made_of_facts(state.run)
-            else Transcript(run.path, run.transcript, self._head)
+            else Transcript(run, run.transcript, self._head)
         )
 
     def write(self, seq: int, *, active: bool, status: str = "") -> None:
         """Bring run.json and .failed up to date."""
-        if self._state.run is None or not self._run.path.is_dir():
+        files = self.take(active=active, status=status)
+        if files is not None:
+            self.put(files, seq)
+
+    def take(self, *, active: bool, status: str = "") -> MirrorFiles | None:
+        """What run.json and .failed are to hold if the state, as it is now, becomes durable."""
+        if self._state.run is None:
+            return None
+        return MirrorFiles(self._run_file(active, status), self._failed_file())
+
+    def put(self, files: MirrorFiles, seq: int) -> None:
+        """Write the files; entry ``seq`` is durable, and they show nothing that is later."""
+        if not self._run.path.is_dir():
             return
+        files.run.seq = seq
         with contextlib.suppress(OSError):
             # The files are for people; the journal reports a full disk or a vanished directory.
-            replace_file(self._run.mirror, self._encode(self._run_file(seq, active, status)))
-            self._write_failed()
+            self._run.mark(self._encode(files.run))
+            self._write_failed(files.failed)
         self._transcript.look()
-        if not active:
+        if not files.run.pid:
             self._transcript.close()
 
     def transcribe(self, shown: Shown) -> None:
@@ -130,7 +157,7 @@ class Mirror:
         shown = encoded if hidden == encoded else msgspec.json.encode(msgspec.json.decode(hidden))
         return shown + b"\n"
 
-    def _run_file(self, seq: int, active: bool, status: str) -> RunFile:
+    def _run_file(self, active: bool, status: str) -> RunFile:
         run, failure = self._state.run, self._state.failure
         assert run is not None
         ended = self._state.status if self._state.ended is not None else status
@@ -140,13 +167,15 @@ class Mirror:
             worker=run.name,
             program=run.program,
             workspace=run.workspace,
-            created_at=_iso(self._state.created_at),
-            updated_at=_iso(self._state.last_at),
-            seq=seq,
+            created_at=iso_time(self._state.created_at),
+            updated_at=iso_time(self._state.last_at),
+            seq=0,
             hub=self._state.hub,
             project=run.project,
+            rests_until=iso_time(self._state.rests_until) if self._state.rests_until and not active else "",
+            rests_for="" if active else self._state.rests_for,
             pid=os.getpid() if active else 0,
-            ended_at="" if self._state.ended is None else _iso(self._state.last_at),
+            ended_at="" if self._state.ended is None else iso_time(self._state.last_at),
             resumes=max(self._state.hub - 1, 0),
             deadlock=self.deadlock if active else [],
             questions=list(self._state.questions),
@@ -157,17 +186,15 @@ class Mirror:
 
     def _budget(self) -> RunBudget | None:
         spent, reserved = round(self._state.spent_usd, 6), round(self._state.reserved_usd, 6)
-        return RunBudget(spent, reserved) if spent or reserved else None
+        return RunBudget(spent, reserved, self._state.usd_estimated) if spent or reserved else None
 
-    def _write_failed(self) -> None:
+    def _failed_file(self) -> FailedFile | None:
         failure = self._state.failure
         if failure is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._run.failed)
-            return
+            return None
         stack = [msgspec.to_builtins(line) for line in failure.error.stack[-STACK_LIMIT:]]
-        content = FailedFile(
-            at=_iso(self._state.failed_at),
+        return FailedFile(
+            at=iso_time(self._state.failed_at),
             worker=failure.worker,
             error=f"{failure.error.type.rpartition(':')[2]} {failure.error.code}".strip(),
             message=failure.error.message[:MESSAGE_LIMIT],
@@ -175,15 +202,13 @@ class Mirror:
             step={"path": failure.p, "n": failure.n} if failure.n else None,
             suppressed=self._state.suppressed,
         )
-        replace_file(self._run.failed, self._encode(content))
 
-
-def known_seq(run: RunDir) -> int:
-    """The last entry that run.json knows to be durable; 0 if it knows none."""
-    try:
-        return msgspec.json.decode(run.mirror.read_bytes(), type=RunFile).seq
-    except (OSError, msgspec.DecodeError):
-        return 0
+    def _write_failed(self, content: FailedFile | None) -> None:
+        if content is not None:
+            replace_file(self._run.failed, self._encode(content))
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._run.failed)
 
 
 def describe_failure(failure: FailureRecorded) -> str:
@@ -192,5 +217,6 @@ def describe_failure(failure: FailureRecorded) -> str:
     return f"{whose}{failure.error.message}"[:MESSAGE_LIMIT]
 
 
-def _iso(at: int) -> str:
+def iso_time(at: int) -> str:
+    """Microseconds since 1970 as the files of a run have them: a time in UTC."""
     return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

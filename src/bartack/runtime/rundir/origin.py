@@ -15,9 +15,10 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from bartack.core import birth_of, check_private, is_trusted, known_keys, moment_of, parse_run_id, user_key
+from bartack.core.disk import birth_of
+from bartack.core.ids import moment_of, parse_run_id
+from bartack.core.trust import check_private, is_trusted, known_keys, user_key
 from bartack.errors import BartackError, ForeignRunError, RunIdError, UntrustedError
-from bartack.journal import open_reader
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
 
@@ -25,7 +26,7 @@ BIRTH_US: Final = 2_000_000
 """How far the moment in a run's id and the birth of its directory may be apart."""
 _FIRST: Final = 4
 """The run is created by one of this number of entries."""
-_FOLDERS: Final = ("agents", "blobs", "program", "receipts", "snapshots")
+_FOLDERS: Final = (*RunDir.KEPT_FOLDERS, "agents", "program", "receipts", "snapshots")
 """Directories of a run whose entries are opened by name. What a process puts into ``inbox`` is set aside when it is read."""
 
 
@@ -65,7 +66,7 @@ def check_links(run: RunDir) -> None:
 def _link_in(run: RunDir, folder: str) -> str:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(run.path / folder) as entries:
         for entry in entries:
-            if entry.is_symlink() and entry.path != str(run.socket):
+            if entry.is_symlink() and entry.path != str(run.socket.path):
                 return os.path.join(folder, entry.name)
     return ""
 
@@ -73,7 +74,7 @@ def _link_in(run: RunDir, folder: str) -> str:
 def _foreign_reason(run: RunDir) -> str:
     """Why a run cannot have been made here by this user; empty if it was."""
     created = _created(run)
-    if created is None and not run.journal.exists():
+    if created is None and not run.exists():
         return ""  # there is nothing to execute
     if created is not None and created.origin and _is_marked(run, created.origin):
         return ""
@@ -113,7 +114,7 @@ def _is_where_it_was(run: RunDir, created: e.RunCreated) -> bool:
 
 def _created(run: RunDir) -> e.RunCreated | None:
     """The first entry of a run; ``None`` if its journal cannot be read, which is reported when it is opened."""
-    with suppress(BartackError), open_reader(run.path) as reader:
+    with suppress(BartackError), run.open_reader() as reader:
         for entry in reader.read():
             if entry.kind == e.RunCreated.kind:
                 return entry.decode(e.RunCreated)

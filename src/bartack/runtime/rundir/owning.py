@@ -1,19 +1,18 @@
-"""Owns the journal of a run for a moment, without running it. ``client/manage.py`` and ``client/dead_letters.py`` use it."""
+"""Owns a run for a moment, without running it. ``client/manage.py`` and ``client/dead_letters.py`` use it."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from bartack.journal import FileJournal, open_journal
+from bartack.journal import Journal
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.mirror import known_seq
 from bartack.runtime.rundir.origin import check_own
 from bartack.runtime.rundir.presence import naming_stopped_owner
 
 
 @contextmanager
-def own_journal(run: RunDir) -> Generator[FileJournal]:
+def own_journal(run: RunDir) -> Generator[Journal]:
     """Own the journal of a run that no process runs. The heartbeat of its last hub is kept.
 
     Raises:
@@ -24,11 +23,7 @@ def own_journal(run: RunDir) -> Generator[FileJournal]:
         UntrustedError: Another user can change it.
     """
     check_own(run)
-    last_life = run.last_sign_of_life_us()
-    with naming_stopped_owner(run):
-        journal = open_journal(run.path, at_least=known_seq(run))
-    with journal:
-        try:
-            yield journal
-        finally:
-            run.keep_sign_of_life(last_life)
+    with ExitStack() as stack:
+        with naming_stopped_owner(run):
+            journal = stack.enter_context(run.own())
+        yield journal

@@ -15,9 +15,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.core import open_private, replace_file
+from bartack.core.files import open_private, replace_file
+from bartack.depot import KeptRun
 from bartack.errors import BartackError
-from bartack.journal import Entry, FileReader, open_reader
+from bartack.journal import Entry, JournalReader
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.rundir.shown import Shown
@@ -37,7 +38,7 @@ _NAMED: Final = frozenset({"output", "attempt.failed"})
 _SHOWN: Final = frozenset(
     {
         "run.created", "run.ended", "hub.started", "hub.stopped", "output", "attempt.failed", "step.started", "step.finished",
-        "worker.crashed", "worker.ended", "session.failed",
+        "worker.crashed", "worker.ended", "session.failed", "question.asked", "question.settled",
     }
 )  # fmt: skip
 """Kinds of entries that may make a line."""
@@ -100,6 +101,8 @@ class FactLines:
                 text = f"run {status}: {reason}" if reason else f"run {status}"
             case e.StepStarted(step="ask") | e.StepFinished(step="ask"):
                 text = self._question(data, entry)
+            case e.QuestionAsked() | e.QuestionSettled():
+                text = _of_agent(data)
             case _:
                 pass
         return text
@@ -117,6 +120,15 @@ class FactLines:
         return msgspec.json.decode(self._load(entry) or b"null", type=type_)
 
 
+def _of_agent(data: e.QuestionAsked | e.QuestionSettled) -> str:
+    """A question of an agent, or what became of it."""
+    if isinstance(data, e.QuestionAsked):
+        tool = f" [{data.tool}]" if data.tool else ""
+        return f"question {data.id}: agent {data.agent} asks: {data.about}{tool}"
+    by = f" by {data.by}" if data.by else ""
+    return f"{data.id} {data.how}{by}{f': {data.answer}' if data.answer else ''}"
+
+
 def _parted(text: str) -> tuple[str, str]:
     """The author of a text, and the rest of it."""
     found = _PARTY.match(text)
@@ -129,13 +141,13 @@ def _problem(error: ErrorData) -> str:
     return f"{error.type.rpartition(':')[2]}: {error.message.partition(chr(10))[0]}"
 
 
-def fact_transcript(run_dir: Path) -> bytes:
+def fact_transcript(run: KeptRun) -> bytes:
     """The whole transcript of a run whose transcript is made of facts.
 
     Raises:
         JournalError: Its journal cannot be read.
     """
-    with open_reader(run_dir) as reader:
+    with run.open_reader() as reader:
         return _encoded(FactLines(reader.load_value).take(reader.read()))
 
 
@@ -147,17 +159,17 @@ class FactTranscript:
     """Writes the transcript of one run, as its journal grows.
 
     Args:
-        run_dir: The directory of the run.
+        run: The run.
         file: Where it is.
     """
 
-    def __init__(self, run_dir: Path, file: Path) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run: KeptRun, file: Path) -> None:
+        self._run = run
         self._file = file
         self._fd = -1
         self._size = 0
         """How long the file is to be."""
-        self._reader: FileReader | None = None
+        self._reader: JournalReader | None = None
 
     def add(self, shown: Shown) -> None:
         """Something happened: the journal shows whether it is a fact."""
@@ -193,7 +205,7 @@ class FactTranscript:
 
     def _write_anew(self) -> None:
         self._close_file()
-        self._reader = open_reader(self._run_dir)
+        self._reader = self._run.open_reader()
         self._lines = FactLines(self._reader.load_value)
         content = _encoded(self._lines.take(self._reader.read_on()))
         if not self._file.is_file() or self._file.read_bytes() != content:

@@ -1,4 +1,4 @@
-"""Whether a process runs a run, and whether it is stopped (Ctrl-Z, SIGSTOP, a debugger).
+"""Connects to the hub of a run, and finds out whether its process is stopped (Ctrl-Z, SIGSTOP, a debugger).
 
 A stopped hub accepts connections, because the kernel does that, and answers nothing. So a client checks the hub's process before
 its first request, and again whenever an answer does not come within the setting ``hub_join``.
@@ -18,15 +18,15 @@ from typing import Final
 import msgspec
 
 from bartack.config.timeouts import default_limit
+from bartack.depot import KeptRun
 from bartack.errors import (
     DeadlineExceededError,
     HubStoppedError,
     JournalLockedError,
-    PeerRefusedError,
     RunNotActiveError,
 )
 from bartack.runtime.rundir.layout import RunDir
-from bartack.supervision import read_facts
+from bartack.supervision.process.system import read_facts
 
 LOOK_S: Final = 0.05
 """How often to look whether a stopped hub continues; the system does not report it."""
@@ -72,7 +72,7 @@ def open_connection(run: RunDir) -> socket.socket:
     until = time.monotonic() + limit_s
     while (sock := _connect(run, limit_s)) is None:
         if time.monotonic() >= until:
-            check_continues(run, read_owner(run), 0.0)
+            check_continues(run, run.owner_pid(), 0.0)
             raise DeadlineExceededError("hub_join", limit_s, "the setting hub_join")
         select.select([], [], [], LOOK_S)
     try:
@@ -86,18 +86,18 @@ def open_connection(run: RunDir) -> socket.socket:
 def _connect(run: RunDir, limit_s: float) -> socket.socket | None:
     """A connection; ``None`` if the hub listens, and more connections wait than the kernel keeps."""
     try:
-        return run.connect(limit_s)
+        return run.socket.connect(limit_s)
     except (BlockingIOError, TimeoutError):
         return None
     except OSError:
         raise RunNotActiveError(run.id, _ended_as(run) or "no process runs it") from None
 
 
-def _ended_as(run: RunDir) -> str:
-    """How a run has ended for good, by its files; empty if it has not."""
+def _ended_as(run: KeptRun) -> str:
+    """How a run has ended for good, by its summary; empty if it has not."""
     try:
-        status = msgspec.json.decode(run.mirror.read_bytes(), type=_Status).status
-    except (OSError, msgspec.DecodeError):
+        status = msgspec.json.decode(run.summary() or b"", type=_Status).status
+    except msgspec.DecodeError:
         return ""
     return status if status in _OVER else ""
 
@@ -106,7 +106,7 @@ class _Status(msgspec.Struct):
     status: str = ""
 
 
-def check_continues(run: RunDir, pid: int, wait_s: float, asked: str = "") -> None:
+def check_continues(run: KeptRun, pid: int, wait_s: float, asked: str = "") -> None:
     """Return when a process runs; raise if it is still stopped after ``wait_s`` seconds.
 
     Args:
@@ -125,29 +125,8 @@ def check_continues(run: RunDir, pid: int, wait_s: float, asked: str = "") -> No
         select.select([], [], [], LOOK_S)
 
 
-def read_owner(run: RunDir) -> int:
-    """The process that names itself as the owner in the first line of a run's lock; 0 if none does."""
-    try:
-        with run.lock.open("rb") as file:
-            return int(file.readline() or b"0")
-    except (OSError, ValueError):
-        return 0
-
-
-def is_active(run: RunDir) -> bool:
-    """Whether a process runs the run now; a stopped one counts. Never waits."""
-    try:
-        sock = run.connect(0.0)
-    except BlockingIOError:
-        return True  # it listens, and more connections wait than the kernel keeps
-    except (OSError, PeerRefusedError):
-        return False
-    sock.close()
-    return True
-
-
 @contextmanager
-def naming_stopped_owner(run: RunDir) -> Generator[None]:
+def naming_stopped_owner(run: KeptRun) -> Generator[None]:
     """Report that the process that owns a journal is stopped, where that is why it cannot be owned.
 
     Raises:

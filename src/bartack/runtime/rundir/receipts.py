@@ -9,15 +9,22 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import Usage, VerifiedArtifact, open_artifact
+from bartack.agents import Usage
+from bartack.agents.artifacts import open_artifact
+from bartack.agents.contract import VerifiedArtifact
+from bartack.depot import KeptRun
 from bartack.errors import FileAccessError, UnsafePathError
-from bartack.journal import open_reader
+from bartack.runtime.rundir.follower import RunFollower
+from bartack.runtime.rundir.layout import kept_run
+from bartack.runtime.state.run_state import State
 from bartack.runtime.state.timeline import Timeline
 
+ACCEPT: Final = "accept"
+"""What the step of the pipeline is about that makes a receipt."""
 Verified = Literal["same", "changed", "missing"]
 """What became of an artifact since."""
 
@@ -134,24 +141,41 @@ def load_receipt(path: str | os.PathLike[str]) -> Receipt:
         raise FileAccessError(os.fspath(path), str(error)) from None
 
 
-def iter_receipts(run_dir: str | os.PathLike[str], *, undone: bool = False) -> Iterator[Receipt]:
+def iter_receipts(run: KeptRun | str | os.PathLike[str], *, undone: bool = False) -> Iterator[Receipt]:
     """The receipts of a run, in the order of its journal. The journal is read, not the files; no hub is needed.
 
     Args:
-        run_dir: The directory of the run.
+        run: The run, or its directory.
         undone: Instead, those of answers that do not count any more: a person has set them aside.
     """
-    with open_reader(run_dir) as reader:
+    yield from read_receipts(run, undone=undone)[1]
+
+
+def read_receipts(
+    run: KeptRun | str | os.PathLike[str], *, undone: bool = False
+) -> tuple[State, list[Receipt]]:
+    """What the journal of a run adds up to, and its receipts; see ``iter_receipts``."""
+    with kept_run(run).open_reader() as reader:
         entries = list(reader.read())
         timeline = Timeline.of(entries)
         wanted = "undone" if undone else "finished"
-        accepted = {step.seq for step in timeline.steps if step.about == "accept" and step.status == wanted}
-        for entry in entries:
-            if entry.seq in accepted:
-                value = reader.load_value(entry)
-                found = msgspec.json.decode(value or b"null", type=_Accepted | None)
-                if found is not None and found.receipt is not None:
-                    yield found.receipt
+        accepted = {step.seq for step in timeline.steps if step.about == ACCEPT and step.status == wanted}
+        made = [receipt_in(reader.load_value(entry)) for entry in entries if entry.seq in accepted]
+    return timeline.state, [receipt for receipt in made if receipt is not None]
+
+
+def receipts_of(follower: RunFollower) -> list[Receipt]:
+    """The receipts of a run that is followed. Only their values are read again."""
+    steps = follower.spans.steps(kinds=("body",), text=ACCEPT)
+    accepted = [step for step in steps if step.about == ACCEPT and step.status == "finished"]
+    made = [receipt_in(follower.value(step.to_seq)) for step in accepted]
+    return [receipt for receipt in made if receipt is not None]
+
+
+def receipt_in(value: bytes | None) -> Receipt | None:
+    """The receipt in the outcome of a step that has accepted an answer, if it has one."""
+    found = msgspec.json.decode(value or b"null", type=_Accepted | None)
+    return None if found is None else found.receipt
 
 
 def _verify(path: str, sum_: str, workspace: str | os.PathLike[str]) -> Verified:

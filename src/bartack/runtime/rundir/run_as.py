@@ -22,9 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bartack.core import SOCKET_LIMIT, Account, find_account, open_private
+from bartack.core.accounts import Account, find_account
+from bartack.core.files import open_private
+from bartack.core.share import RUN_GROUPS, SHARED_FILE, share, share_tree
+from bartack.core.sockets import SOCKET_LIMIT
 from bartack.errors import RunAsError
-from bartack.journal import DROP, RUN_GROUPS, SHARED_DIR, SHARED_FILE, share
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
 
@@ -33,9 +35,8 @@ ENTERED: Final = 0o710
 PASSED: Final = 0o711
 """The mode of the directories above it that belong to Bartack."""
 WRITTEN: Final = 0o770
-SOCKET: Final = 0o660
 
-_LONGEST_ID: Final = 40
+_LONGEST_ID: Final = 39
 _CHECK_S: Final = 60.0
 _NO_WORKSPACE, _NO_PACKAGE = 71, 72
 _CHECK: Final = f"""
@@ -128,8 +129,8 @@ def _check_place(account: Account, state_dir: Path) -> None:
         )
     if below:
         raise RunAsError(account.name, f"it cannot pass through {below}, where its runs would be", action)
-    longest = len(os.fsencode(state_dir.absolute() / "runs" / "hub.sock")) + _LONGEST_ID
-    if longest > SOCKET_LIMIT:
+    longest = RunDir(state_dir / "runs" / ("x" * _LONGEST_ID)).socket.path
+    if len(os.fsencode(longest)) > SOCKET_LIMIT:
         action = "Set BARTACK_STATE_DIR to a directory with a shorter name."
         raise RunAsError(account.name, f"a socket in {state_dir} would have a name that is too long", action)
 
@@ -178,24 +179,12 @@ def _settle_access(run: RunDir, gid: int) -> None:
     """Give everything in a shared run the required rights."""
     for folder in (run.path.parent, run.path.parent.parent):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | PASSED)
-    (run.path / DROP).mkdir(mode=0o700, exist_ok=True)
     os.close(open_private(run.tree_lock, os.O_RDWR | os.O_CREAT))
-    for folder in (run.work, run.path / DROP):
-        share(str(folder), gid, WRITTEN)
-    for folder in (run.program, run.path / "blobs"):
-        share_tree(folder, gid)
-    for file in (run.journal, run.tree_lock):
-        if file.exists():
-            share(str(file), gid, SHARED_FILE)
+    share(str(run.work), gid, WRITTEN)
+    share_tree(run.program, gid)
+    share(str(run.tree_lock), gid, SHARED_FILE)
+    run.share(gid)
     share(str(run.path), gid, ENTERED)
-
-
-def share_tree(folder: Path, gid: int) -> None:
-    """Let a group read a directory of ours and everything in it."""
-    for place, _, files in os.walk(folder):
-        share(place, gid, SHARED_DIR)
-        for name in files:
-            share(os.path.join(place, name), gid, SHARED_FILE)
 
 
 def check_run_as(run: RunDir, created: e.RunCreated, wanted: str | None) -> None:

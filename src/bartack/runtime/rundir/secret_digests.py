@@ -18,8 +18,9 @@ from zlib import crc32
 
 import msgspec
 
-from bartack.core import is_disk_trouble, replace_file
-from bartack.journal import Secrets
+from bartack.core.disk import is_disk_trouble
+from bartack.core.files import replace_file
+from bartack.journal.veil import Secrets
 
 NAME: Final = "secrets.json"
 ROUNDS: Final = 20_000

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from bartack.config.load import Config, kept_sets, load_config
-from bartack.core import SecretRule
+from bartack.core.redact import SecretRule
 from bartack.errors import BartackError
-from bartack.journal import Veil, find_secrets, is_veiled
+from bartack.journal.veil import Veil, find_secrets, is_veiled
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.entries import ENTRY_TYPES
 

@@ -20,13 +20,16 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import open_private, replace_file
+from bartack.core.files import open_private, replace_file
+from bartack.depot import KeptRun
 from bartack.errors import BartackError
-from bartack.journal import open_reader
+from bartack.journal import Entry, JournalReader
 from bartack.runtime.protocol.paths import worker_path
-from bartack.runtime.rundir.pipeline_transcript import fact_transcript, is_made_of_facts
+from bartack.runtime.rundir.pipeline_transcript import FactLines, is_made_of_facts
 from bartack.runtime.rundir.shown import Shown
-from bartack.runtime.state.entries import RunCreated, decode_entry
+from bartack.runtime.state.apply import add_entry
+from bartack.runtime.state.entries import OutputWritten, RunCreated
+from bartack.runtime.state.run_state import State
 
 CHUNK: Final = 64 * 1024
 TIME: Final = 13
@@ -40,13 +43,13 @@ class Transcript:
     """Writes the transcript of one run.
 
     Args:
-        run_dir: The directory of the run.
+        run: The run.
         file: Where it is.
         head: Returns its first line.
     """
 
-    def __init__(self, run_dir: Path, file: Path, head: Callable[[], str]) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run: KeptRun, file: Path, head: Callable[[], str]) -> None:
+        self._run = run
         self._file = file
         self._head = head
         self._fd = -1
@@ -79,7 +82,7 @@ class Transcript:
                 self._close_file()
                 self._open()  # it has its head, and ends with a whole line
                 self._close_file()
-                replace_file(self._file, _merge(self._run_dir, self._file)[0])
+                replace_file(self._file, read_transcript(self._run, self._file))
                 self._lost = False
 
     def close(self) -> None:
@@ -133,40 +136,80 @@ def count_outputs(file: Path) -> int:
         return 0
 
 
-def read_transcript(run_dir: Path, file: Path) -> bytes:
+class RecordedTexts:
+    """What the journal of a run has of its transcript; made by ``read_texts``.
+
+    Attributes:
+        state: What the journal adds up to.
+        has_facts: Whether the transcript is made from the journal alone.
+    """
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.has_facts = False
+        self._lines: list[bytes] = []
+
+    def read(self, reader: JournalReader, *, texts: bool) -> None:
+        """Read the journal once."""
+        facts: FactLines | None = None
+        for entry in reader.read():
+            add_entry(self.state, entry)
+            if facts is None and entry.kind == RunCreated.kind and is_made_of_facts(self.state.run):
+                self.has_facts, facts = True, FactLines(reader.load_value)
+            if facts is not None:
+                self._lines += [line.encode("utf-8", "replace") for line in facts.take([entry])]
+            elif texts and entry.kind == OutputWritten.kind:
+                self._lines.append(_text_of(entry, reader))
+
+    def transcript(self, file: Path) -> bytes:
+        """The complete transcript, whatever became of its file."""
+        return b"".join(self._lines) if self.has_facts else _merge(self._lines, file)[0]
+
+    def lost(self, file: Path) -> list[str]:
+        """The lines that are missing in the file of the transcript."""
+        if not self.has_facts:
+            return [line.decode() for line in _merge(self._lines, file)[1]]
+        whole, known = self._lines, file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        same = (place for place, line in enumerate(known) if whole[place : place + 1] != [line])
+        return [line.decode() for line in whole[next(same, len(known)) :]]
+
+
+def read_texts(run: KeptRun, *, texts: bool = True) -> RecordedTexts:
+    """What the journal of a run has of its transcript, in one pass. No hub is needed.
+
+    Args:
+        run: The run.
+        texts: Also of a transcript that has more than the journal.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    found = RecordedTexts()
+    with run.open_reader() as reader:
+        found.read(reader, texts=texts)
+    return found
+
+
+def read_transcript(run: KeptRun, file: Path) -> bytes:
     """The complete transcript of a run, whatever became of the file.
 
     Raises:
         JournalError: Its journal cannot be read.
     """
-    return fact_transcript(run_dir) if has_facts(run_dir) else _merge(run_dir, file)[0]
+    return read_texts(run).transcript(file)
 
 
-def lost_lines(run_dir: Path, file: Path) -> list[str]:
+def lost_lines(run: KeptRun, file: Path) -> list[str]:
     """The lines that are missing in the file of a transcript.
 
     Raises:
         JournalError: The journal of the run cannot be read.
     """
-    if not has_facts(run_dir):
-        return [line.decode() for line in _merge(run_dir, file)[1]]
-    whole = fact_transcript(run_dir).splitlines(keepends=True)
-    known = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-    same = next((place for place, line in enumerate(known) if whole[place : place + 1] != [line]), len(known))
-    return [line.decode() for line in whole[same:]]
+    return read_texts(run).lost(file)
 
 
-def has_facts(run_dir: Path) -> bool:
-    """Whether the transcript of a run is made from its journal alone."""
-    with open_reader(run_dir) as reader:
-        made = (entry for entry in reader.read() if entry.kind == RunCreated.kind)
-        data = next((decode_entry(entry.kind, entry.raw) for entry in made), None)
-    return isinstance(data, RunCreated) and is_made_of_facts(data)
-
-
-def _merge(run_dir: Path, file: Path) -> tuple[bytes, list[bytes]]:
-    """The complete transcript, each text in its place; and the lines that were missing."""
-    texts = _texts(run_dir)
+def _merge(texts: list[bytes], file: Path) -> tuple[bytes, list[bytes]]:
+    """The complete transcript, each text of the journal in its place; and the lines that were missing."""
     places: defaultdict[bytes, list[int]] = defaultdict(list)
     for place, line in enumerate(texts):
         places[line[TIME:]].append(place)
@@ -198,17 +241,12 @@ def _records(file: Path) -> list[bytes]:
     return records
 
 
-def _texts(run_dir: Path) -> list[bytes]:
-    """The lines of all texts that are in the journal."""
-    lines: list[bytes] = []
-    with open_reader(run_dir) as reader:
-        for entry in reader.read():
-            if entry.kind == "output":
-                text: str = msgspec.json.decode(reader.load_value(entry) or b'""')
-                at = datetime.fromtimestamp(entry.at / 1e6, UTC)
-                shown = _output(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
-                lines.append(_line(at, shown).encode("utf-8", "replace"))
-    return lines
+def _text_of(entry: Entry, reader: JournalReader) -> bytes:
+    """The lines of a text that a worker has printed or logged."""
+    text: str = msgspec.json.decode(reader.load_value(entry) or b'""')
+    at = datetime.fromtimestamp(entry.at / 1e6, UTC)
+    shown = _output(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
+    return _line(at, shown).encode("utf-8", "replace")
 
 
 def _output(worker: str, channel: str, text: str) -> str:

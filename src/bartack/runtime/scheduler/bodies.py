@@ -26,9 +26,6 @@ from bartack.runtime.scheduler.body_threads import GRACE_S, BodyThreads, LoopThr
 from bartack.runtime.scheduler.operations import WorkOp, here
 from bartack.runtime.scheduler.scheduler import Scheduler
 
-REPORTED_US: Final = 10_000
-"""The duration of a shorter body is not recorded."""
-
 _NULL: Final = b"null"
 _encode: Final = msgspec.json.Encoder().encode
 _decode_attempt: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -158,7 +155,7 @@ class Bodies:
             grace_s=GRACE_S if options.is_async else 0.0,
             max_crashes=options.max_crashes,
             cleanup=op.cleanup,
-            since=time.time_ns() // 1000 if op.since_ns else 0,
+            since=time.time_ns() // 1000 if op.is_dated else 0,
         )
 
     def _limit_s(self, options: BodyOptions) -> float:
@@ -169,7 +166,7 @@ class Bodies:
         options = op.options
         if self._scoreboard is None or options.is_async or options.timeout_s is not None:
             return False
-        op.since_ns = time.monotonic_ns()
+        op.is_dated = True
         line = op.line = self._scoreboard.set(_encode(self._begin_frame(op, 0)))
         return line >= 0
 
@@ -216,7 +213,7 @@ class Bodies:
                 about=op.about,
                 attempt=op.attempt,
                 cleanup=op.cleanup,
-                took_us=_took_us(op),
+                took_us=op.took_us,
             )
         )
 
@@ -236,7 +233,7 @@ class Bodies:
                 attempt=op.attempt,
                 retry_in_s=retry_in_s,
                 cleanup=op.cleanup,
-                took_us=_took_us(op),
+                took_us=op.took_us,
             )
         )
 
@@ -248,11 +245,14 @@ class Bodies:
 
     def _perform(self, op: FileOp, answer: Buffer) -> None:
         op.phase = "running"
+        op.began_ns = time.monotonic_ns()
         try:
             op.perform(answer)
         except BartackError as error:
+            op.ended_ns = time.monotonic_ns()
             self._report_error(op, error)
             return
+        op.ended_ns = time.monotonic_ns()
         self._report(op, _NULL)
 
     def _execute(self, op: BodyOp[object]) -> None:
@@ -329,14 +329,6 @@ class Bodies:
                 self._begin(op, asked=False)
             op.phase = "given up"
             self._requests.send(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
-
-
-def _took_us(op: WorkOp[object]) -> int:
-    """How long a body ran that was on the scoreboard; 0 if that is too short to be recorded."""
-    if not isinstance(op, BodyOp) or not op.since_ns:
-        return 0
-    took_us = (time.monotonic_ns() - op.since_ns) // 1000
-    return took_us if took_us >= REPORTED_US else 0
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from bartack.runtime.protocol.durations import LONGEST_S
+from bartack.runtime.protocol.step_key import step_key
 from bartack.runtime.protocol.values import Buffer, Codec
-from bartack.runtime.scheduler.fingerprint import step_key
 from bartack.runtime.scheduler.operations import WorkOp
 from bartack.runtime.scheduler.scheduler import Facts
 
@@ -142,8 +142,8 @@ class BodyOp(WorkOp[T_co]):
 
     line = -1
     """Its line on the scoreboard; -1: none."""
-    since_ns = 0
-    """When it was set on the scoreboard; 0: it never was."""
+    is_dated = False
+    """It was set on the scoreboard: the hub may read much later that it began, so it says when."""
     task: asyncio.Task[object] | None = None
 
     def __init__(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -18,6 +19,10 @@ from bartack.runtime.scheduler.operations import here
 
 if TYPE_CHECKING:
     import asyncio
+
+_SLICE_S: Final = 1.0
+_STOPPED_S: Final = 2.0
+"""A wait that ends later than this shows that the process was stopped."""
 
 GRACE_S: Final = 5.0
 """How long a cancelled async body may take to stop."""
@@ -33,11 +38,13 @@ def call_body(op: BodyOp[object], info: StepInfo) -> tuple[object, BaseException
     """Call a sync body."""
     token = current_info.set(info)
     here.body = op.options.name
+    op.began_ns = time.monotonic_ns()
     try:
         return op.function(*op.args, **op.kwargs), None
     except BaseException as error:  # noqa: BLE001 - the boundary of a body: whatever it raises is its outcome
         return None, error
     finally:
+        op.ended_ns = time.monotonic_ns()
         here.body = ""
         current_info.reset(token)
 
@@ -163,6 +170,7 @@ class LoopThread:
         context = contextvars.copy_context()
         context.run(current_info.set, info)
         coroutine = cast("Coroutine[object, object, object]", op.function(*op.args, **op.kwargs))
+        op.began_ns = time.monotonic_ns()
         op.task = self._loop.create_task(coroutine, context=context)
         watch = self._loop.create_task(self._watch(op, op.task, limit_s))
         watch.add_done_callback(partial(self._finish, op))
@@ -176,9 +184,17 @@ class LoopThread:
             op.task.add_done_callback(lambda _: timer.cancel())
 
     async def _watch(self, op: BodyOp[object], task: asyncio.Task[object], limit_s: float) -> object:
-        """End a body in time. What it returns after its time is over counts for nothing."""
-        done, _ = await self._asyncio.wait({task}, timeout=limit_s)
-        if done:
+        """End a body in time. What it returns after its time is over counts for nothing.
+
+        It waits in short slices: the time in which the process was stopped counts as one of them.
+        """
+        left_s = limit_s
+        while not task.done() and left_s > 0:
+            began, slice_s = self._loop.time(), min(left_s, _SLICE_S)
+            await self._asyncio.wait({task}, timeout=slice_s)
+            took_s = self._loop.time() - began
+            left_s -= slice_s if took_s > slice_s + _STOPPED_S else took_s
+        if task.done():
             return task.result()
         task.cancel()
         await self._asyncio.wait({task})
@@ -187,6 +203,7 @@ class LoopThread:
         raise StepTimeoutError("step", limit_s, "default" if op.options.timeout_s is None else "explicit")
 
     def _finish(self, op: BodyOp[object], done: asyncio.Task[object]) -> None:
+        op.ended_ns = time.monotonic_ns()
         if done.cancelled():
             self._end(op, None, self._asyncio.CancelledError())
         else:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import Redactor, is_secret_name
+from bartack.core.redact import Redactor, is_secret_name
 
 _SHORTEST_PLACE: Final = 2
 
@@ -75,8 +75,3 @@ class Fingerprints:
 def _inside_json(path: str) -> bytes:
     """A path as it looks in the middle of a JSON text."""
     return _text_encode(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))[1:-1]
-
-
-def step_key(run: str, p: str, n: int, rewinds: int) -> str:
-    """The idempotency key of a step: the same on every attempt at it, another one after its worker was set back."""
-    return "ik:" + sha256(f"{run}\n{p}\n{n}\n{rewinds}".encode()).hexdigest()

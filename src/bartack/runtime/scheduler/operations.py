@@ -23,7 +23,8 @@ from bartack.errors import (
     StepCancelledError,
 )
 from bartack.runtime.protocol.exceptions import mark_origin
-from bartack.runtime.protocol.source_places import OWN_CODE, shown_place
+from bartack.runtime.protocol.frames import Site
+from bartack.runtime.protocol.source_places import OWN_CODE, program_file, shown_place
 from bartack.runtime.protocol.steps import ToolSpec
 from bartack.runtime.protocol.values import Buffer
 
@@ -48,9 +49,19 @@ class FatalError(BaseException):
 
 def place_of(made: Made) -> str:
     """File and line of a call."""
+    return shown_place(made[0].co_filename, _line_of(made))
+
+
+def site_of(made: Made | None) -> Site | None:
+    """Where in the program a call is; ``None`` if it is not in the program."""
+    file = "" if made is None else program_file(made[0])
+    return Site(file, _line_of(made)) if made is not None and file else None
+
+
+def _line_of(made: Made) -> int:
     code, instruction = made
     line = next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
-    return shown_place(code.co_filename, line or code.co_firstlineno)
+    return line or code.co_firstlineno
 
 
 # Branches.
@@ -376,6 +387,16 @@ class WorkOp(Counted[T_co]):
     """new, asked (the hub was notified that it begins), running, retrying, reported; given up."""
     abandoned = False
     """The session failed while it ran: nothing waits for it, but its outcome counts."""
+    began_ns = 0
+    """When its last execution began, by the monotonic clock; 0: it never did."""
+    ended_ns = 0
+    """When that execution ended."""
+
+    @property
+    def took_us(self) -> int:
+        """How long its last execution took, at least 1; 0 if none has ended."""
+        took_ns = self.ended_ns - self.began_ns
+        return max(took_ns // 1000, 1) if self.began_ns and took_ns >= 0 else 0
 
 
 # The worker of this thread.

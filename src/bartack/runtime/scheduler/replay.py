@@ -23,17 +23,20 @@ Harmless steps (``NoteOp``) and output never wait for their turn. The outcome of
 ahead. If more history is to come it can still be there: the worker stalls until it has arrived. If the whole history has
 arrived and does not have it, the step is done anew, because whatever the program did after it is not recorded either.
 
+A version has no place in the history and cannot differ; ``versions.py`` chooses it. A *rehearsal* (``Scheduler.rehearse``) is a
+replay that ends with the history: nothing is sent or done, also no harmless step.
+
 Read ``replay_log.py`` for the bookkeeping, ``scheduler.py`` for why the turns are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 
-from bartack.errors import ReplayMismatchError
+from bartack.errors import ReplayMismatchError, VersionError
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.source_places import source_at
@@ -41,12 +44,11 @@ from bartack.runtime.protocol.steps import in_words
 from bartack.runtime.scheduler.asyncio_guard import place_of_await
 from bartack.runtime.scheduler.cancellation import Cancellation
 from bartack.runtime.scheduler.operations import Counted, Deadline, NoteOp, WakeUp, place_of
-from bartack.runtime.scheduler.replay_log import Pending, ReplayLog
+from bartack.runtime.scheduler.replay_log import FIRED, Pending, ReplayLog, has_fired
 from bartack.runtime.scheduler.requests import Requests, note_error
 from bartack.runtime.scheduler.run_queue import RunQueue
 from bartack.runtime.scheduler.tool_calls import ToolCalls
-
-_FIRED: Final = msgspec.Raw(b'"fired"')
+from bartack.runtime.scheduler.versions import VersionOp, Versions
 
 
 class Replay:
@@ -60,17 +62,17 @@ class Replay:
         requests: Requests,
         cancellation: Cancellation,
         tool_calls: ToolCalls,
+        versions: Versions,
     ) -> None:
-        self.stalled: NoteOp[object] | None = None
-        """The harmless step whose outcome is perhaps in a part of the history that has not arrived. No branch runs until then."""
+        self.stalled: NoteOp[object] | VersionOp | None = None
+        """What a branch asks for that depends on a part of the history that has not arrived. No branch runs until then."""
         self._path = path
         self._log = log
         self._queue = queue
         self._requests = requests
         self._cancellation = cancellation
         self._tool_calls = tool_calls
-        self._open: list[f.Past] = []
-        """Steps that have begun, without their outcome."""
+        self._versions = versions
         self._failure: f.ErrorData | None = None
         """The failure of the session, if it came during the replay."""
 
@@ -84,10 +86,10 @@ class Replay:
                 self._end_stall()
             case f.Live():
                 self._log.complete = True
-                self._open = frame.open
+                self._log.end(frame.open)
                 self._end_stall()
             case f.Fired():
-                self._log.extend([f.Past(p=frame.p, n=frame.n, step="timeout", v=_FIRED)])
+                self._log.extend([f.Past(p=frame.p, n=frame.n, step="timeout", v=FIRED)])
             case f.Called():
                 past = f.Past(p=frame.p, n=0, step="tool", v=frame.v, ref=frame.ref, about=frame.tool)
                 self._log.extend([past])
@@ -103,13 +105,15 @@ class Replay:
             if started:
                 self._take_past(self._log.next())
             return started
-        if self._log.complete:
-            self._go_live()
-        return self._log.complete
+        # Steps that have begun are part of the history: the program has to come to them before anything counts as new.
+        if not self._log.complete or (self._log.open and not started):
+            return False
+        self._go_live()
+        return True
 
     def _go_live(self) -> None:
         """The history is used up: what it did not confirm is sent, unless the session has failed meanwhile."""
-        if not self.check_open(self._open):
+        if not self.check_open(self._log.open):
             return
         self._log.replaying = False
         if self._failure is None:
@@ -127,6 +131,20 @@ class Replay:
                 return False
         return True
 
+    # Rehearsals.
+
+    def expect(self, history: Iterable[f.Past], steps: list[f.Past], *, ended: bool) -> None:
+        """Prepare a rehearsal: this is the whole history, and the worker never continues after it."""
+        self._log.extend(history)
+        self._log.end(steps)
+        self._log.ended = ended
+
+    def check_end(self) -> None:
+        """Compare the end of a worker that has ended with what the program does after the last outcome."""
+        branch = self._queue.branches.get(self._path)
+        if branch is not None and self._queue.fatal is None:
+            self._differ(f.Past(p=self._path, n=branch.counter, step="end"), None)
+
     # Outcomes.
 
     def _take_past(self, past: f.Past) -> None:
@@ -142,7 +160,7 @@ class Replay:
             self.take_outcome(pending, past)
         elif isinstance(pending, Deadline):
             left = self._log.confirm(past.p, -past.n) is not None
-            if past.e is not None or (past.v is not None and bytes(past.v) == bytes(_FIRED)):
+            if has_fired(past):
                 self._cancellation.fire(pending)
             elif not left:
                 self._differ(past, pending)
@@ -160,7 +178,10 @@ class Replay:
         if past is None:
             if self._log.complete:
                 return self._requests.make_note(op)
-            self.stalled = op
+            if self._log.whole:
+                op.branch.op = op  # a rehearsal does nothing: this branch is at the end of what is recorded
+            else:
+                self.stalled = op
             return None
         if not is_same(op, past):
             self._differ(past, op)
@@ -169,11 +190,23 @@ class Replay:
             return None, note_error(op, past.e)
         return self._requests.load(past.v, past.ref), None
 
+    def find_version(self, op: VersionOp) -> WakeUp | None:
+        """What a branch continues with that asks for a version; ``None`` if it stalls, or the program does not have it."""
+        try:
+            number = self._versions.choose(op, recorded=self._cancellation.failure is None)
+        except VersionError as error:
+            self._queue.fatal = error
+            return None
+        if number is None:
+            self.stalled = op
+            return None
+        return str(number).encode(), None
+
     def _end_stall(self) -> None:
         """More of the history has arrived: look again for the step that waits for it, before any other branch runs."""
         op, self.stalled = self.stalled, None
         if op is not None:
-            wake_up = self.find_note(op)
+            wake_up = self.find_version(op) if isinstance(op, VersionOp) else self.find_note(op)
             if wake_up is not None:
                 self._queue.ready.appendleft((op.branch, *wake_up))
 
@@ -204,6 +237,8 @@ class Replay:
 
 def is_same(pending: Pending, past: f.Past) -> bool:
     """Whether something the program did is the step that was recorded."""
+    if isinstance(pending, f.VersionChosen):
+        return False
     step = pending.step if isinstance(pending, Counted) else _kind_and_subject(pending)[0]
     return step == past.step and (not past.fp or past.fp == pending.fp)
 
@@ -244,4 +279,6 @@ def _kind_and_subject(pending: Pending) -> tuple[str, str]:
         return "returned", ""
     if isinstance(pending, f.Out):
         return pending.channel, pending.text[:60]
+    if isinstance(pending, f.VersionChosen):
+        return "version", pending.name
     return pending.step, pending.about

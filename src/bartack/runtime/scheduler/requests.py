@@ -12,13 +12,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bartack.core import is_disk_trouble
+from bartack.core.disk import is_disk_trouble
 from bartack.errors import BartackError, RunDiskError, StepCancelledError
-from bartack.journal import INLINE_LIMIT, BlobRef
+from bartack.journal import BlobRef
+from bartack.journal.contract import INLINE_LIMIT
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import describe_error, revive_error
+from bartack.runtime.protocol.steps import SITED
 from bartack.runtime.protocol.values import Buffer, encode
-from bartack.runtime.scheduler.operations import Counted, Deadline, NoteOp, StepOp, WakeUp, WorkOp
+from bartack.runtime.scheduler.operations import Counted, Deadline, NoteOp, StepOp, WakeUp, WorkOp, site_of
 from bartack.runtime.scheduler.replay_log import Key, Pending, ReplayLog
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -130,7 +132,8 @@ class Requests:
             self._send_deadline(pending)
         elif not isinstance(pending, Counted):
             self.send(pending)
-            if isinstance(pending, f.Note) and pending.step != "timeout":
+            is_note = isinstance(pending, f.Note) and pending.step != "timeout"
+            if is_note or isinstance(pending, f.VersionChosen):
                 self.note_open = True
                 self._noted = self._number
 
@@ -149,6 +152,7 @@ class Requests:
                 ref=ref,
                 cancelled=op.cancelled,
                 cleanup=op.cleanup,
+                site=site_of(op.made) if op.step in SITED else None,
             )
         )
 

@@ -112,6 +112,7 @@ class Reply(Generic[T_co]):
     tokens: int = 0
     turns: int = 1
     artifacts: list[str] = field(default_factory=list[str])
+    usd_estimated: bool = False
 
 
 class Budget(msgspec.Struct, frozen=True):

@@ -74,11 +74,14 @@ from bartack.runtime.scheduler.replay_log import ReplayLog
 from bartack.runtime.scheduler.requests import Blobs, Requests
 from bartack.runtime.scheduler.run_queue import RunQueue
 from bartack.runtime.scheduler.tool_calls import ToolCalls
+from bartack.runtime.scheduler.versions import VersionOp, Versions
 
 MANY_STEPS: Final = 100_000
 MAX_STEPS: Final = 1_000_000
 MAX_ARGUMENTS: Final = 512 * 1024
 """The most a step is asked in a frame; payloads go beside it."""
+MAX_PROMPT: Final = 2 * 1024 * 1024
+"""The same of a prompt, which is all in the frame."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +100,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     argv: tuple[str, ...] = ()
     """The arguments that the program was given, as they were written."""
+    versions: dict[str, int] = {}
+    """The versions that its history has recorded, by name."""
 
 
 class Scheduler:
@@ -117,7 +122,8 @@ class Scheduler:
         requests = self.requests = Requests(log, send, blobs, facts.path)
         self.cancellation = Cancellation(queue, requests)
         self._tool_calls = ToolCalls(queue, requests, self.cancellation)
-        self._replay = Replay(facts.path, log, queue, requests, self.cancellation, self._tool_calls)
+        versions = Versions(facts.path, facts.versions, log, requests.submit)
+        self._replay = Replay(facts.path, log, queue, requests, self.cancellation, self._tool_calls, versions)
         self._prints = Fingerprints(facts.run_dir, facts.workspace, environ)
         self.guard = Guard(queue.die)
         """What keeps asyncio out of the worker's thread."""
@@ -192,10 +198,26 @@ class Scheduler:
         assert self._main is not None
         return self._main.result, self._main.error
 
-    def check_open(self, steps: Iterable[f.Past]) -> None:
-        """Compare steps that have begun with what the program asks for; a difference is in ``fatal``."""
-        if self.queue.fatal is None:
-            self._replay.check_open(steps)
+    def rehearse(
+        self,
+        coroutine: Coroutine[object, object, object],
+        history: Iterable[f.Past],
+        steps: list[f.Past],
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Replay a whole history, and nothing after it; a difference is in ``fatal``.
+
+        Args:
+            coroutine: The worker's function.
+            history: The outcomes of its steps.
+            steps: Its steps that have begun and have no outcome.
+            ended: Whether the worker returned after them.
+        """
+        self._replay.expect(history, steps, ended=ended)
+        self.start(coroutine)
+        if self.queue.fatal is None and self._replay.check_open(steps) and ended:
+            self._replay.check_end()
 
     def discard(self) -> None:
         """End the coroutines of a worker that is not run any more. Whatever they do on their way out is dropped."""
@@ -342,6 +364,8 @@ class Scheduler:
         """A branch awaits a step: what it continues with, or ``None`` if it has to wait."""
         op.branch = branch
         op.p = branch.path
+        if isinstance(op, VersionOp):
+            return self._replay.find_version(op)
         try:
             op.n = self.next_number(branch)
         except LimitExceededError as error:
@@ -354,8 +378,8 @@ class Scheduler:
         size = len(op.written)
         if isinstance(op, StepOp) and op.args is not op.written:
             size = max(size, len(op.args))
-        if size > MAX_ARGUMENTS:
-            return None, MessageTooLargeError(f"what {op.step} is asked", size, MAX_ARGUMENTS)
+        if size > MAX_ARGUMENTS and size > (most := MAX_PROMPT if op.step == "think" else MAX_ARGUMENTS):
+            return None, MessageTooLargeError(f"what {op.step} is asked", size, most)
         op.fp = self._prints.of(op.step, op.site or self.facts.name, op.written, op.value)
         if branch.interruptions and failure is None:
             op.cancelled = True

@@ -6,7 +6,6 @@ is what makes recovery one code path.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -20,8 +19,17 @@ from bartack.runtime.protocol.paths import CallPlace
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import FailedStep, follows
 from bartack.runtime.state.links import Abort
+from bartack.runtime.state.requests import request_of
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.worker_state import FIRED, ToolRecord, ToolRun, Value, WorkerState, is_unknown
+from bartack.runtime.state.worker_state import (
+    FIRED,
+    AskedQuestion,
+    ToolRecord,
+    ToolRun,
+    Value,
+    WorkerState,
+    is_unknown,
+)
 from bartack.supervision import Monitor
 
 _Overflow = Literal["block", "reject", "drop_oldest", "drop_newest"]
@@ -58,6 +66,7 @@ def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, valu
         state.run, program=data.program, root=data.root, environment=data.environment, paths=data.paths
     )
     state.next_program = data.waiting
+    state.pinned_seq = seq
 
 
 def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) -> None:
@@ -65,7 +74,7 @@ def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) 
     old = state.run.workspace
 
     def there(path: str) -> str:
-        inside = path == old or path.startswith(old + os.sep)
+        inside = path == old or path.startswith(f"{old}/")
         return data.workspace + path[len(old) :] if inside else path
 
     state.run = msgspec.structs.replace(
@@ -79,8 +88,10 @@ def _clock_set(state: State, data: e.ClockSet, seq: int, at: int, value: Value) 
 
 def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
     state.hub = data.hub
+    state.kept_usd, state.kept_answers = state.spent_usd, state.answers_paid
     state.dead_us += data.dead_us
     state.stopped = ""
+    state.rests_until, state.rests_for = 0, ""
     state.failure = None
     state.failed_at = 0
     state.suppressed = 0
@@ -101,19 +112,24 @@ def _run_ended(state: State, data: e.RunEnded, seq: int, at: int, value: Value) 
 
 def _hub_stopped(state: State, data: e.HubStopped, seq: int, at: int, value: Value) -> None:
     state.stopped = data.reason
+    state.rests_until, state.rests_for = data.until, data.about
 
 
 def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, value: Value) -> None:
     worker = state.workers[data.path] = WorkerState(data, seq, value)
+    worker.began_us = at
     worker.rewinds = state.undone.pop(data.path, 0)
     state.children.setdefault((data.p, data.n), []).append(data.path)
     above = state.worker_of(data.p) if data.p else None
     if above is not None:
         above.made.append(data.path)
+        opened = above.open.get((data.p, data.n)) if data.site is None else None
+        worker.site = opened.site if opened is not None else data.site
 
 
 def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: Value) -> None:
     worker = state.workers[data.path]
+    worker.ended_us = at
     worker.result = value
     worker.error = data.error
     worker.error_is_final = data.final
@@ -237,12 +253,23 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
         step.between = True
 
 
-def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
+def _spend(state: State, data: e.StepFinished | e.StepFailed) -> None:
+    """A prompt has cost something."""
     state.spent_usd += data.usd
+    state.usd_estimated |= data.usd_estimated
     if data.used is not None:
         state.spent += data.used
+    worker = state.worker_of(data.p)
+    if worker is not None:
+        worker.spent_usd += data.usd
+
+
+def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
+    if data.usd or data.used is not None:
+        _spend(state, data)
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
     if data.step == "think":
+        state.answers_paid += 1
         asked = state.worker_of(data.p)
         if asked is not None and asked.set_aside:
             asked.set_aside -= {(data.p, data.n)}
@@ -254,9 +281,8 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
-    state.spent_usd += data.usd
-    if data.used is not None:
-        state.spent += data.used
+    if data.usd or data.used is not None:
+        _spend(state, data)
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
 
 
@@ -290,6 +316,48 @@ def _note_tool(
     worker.blame.finish(CallPlace(data.p, data.n, data.call).path, 0, step, seq)
 
 
+def _question_asked(state: State, data: e.QuestionAsked, seq: int, at: int, value: Value) -> None:
+    state.questions_asked += 1
+    for number in data.drops:
+        state.answers.pop(number, None)
+    worker = state.worker_of(data.p)
+    step = worker.open.get((data.p, data.n)) if worker is not None else None
+    if worker is None or step is None:
+        return
+    if step.asking is None:
+        step.asking = (at, state.dead_us)
+    state.questions[data.id] = AskedQuestion(
+        id=data.id,
+        worker=worker.path,
+        p=data.p,
+        n=data.n,
+        seq=seq,
+        at=at,
+        dead_us=state.dead_us,
+        asked=value,
+        by_agent=True,
+        agent=data.agent,
+        kind=data.ask,
+        tool=data.tool,
+        fp=data.fp,
+        about=data.about,
+        timeout_s=data.timeout_s,
+    )
+
+
+def _question_settled(state: State, data: e.QuestionSettled, seq: int, at: int, value: Value) -> None:
+    question = state.questions.pop(data.id, None)
+    if question is None:
+        return
+    if data.how != "superseded":
+        state.answers[data.id] = msgspec.structs.replace(question, settled=data)
+    worker = state.worker_of(question.p)
+    step = worker.open.get(question.key) if worker is not None else None
+    if step is not None and all(other.key != step.key for other in state.questions.values()):
+        step.asked_us = step.waits_for_people_us(at, state.dead_us)
+        step.asking = None
+
+
 def _output(state: State, data: e.OutputWritten, seq: int, at: int, value: Value) -> None:
     state.outputs += 1
     state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup)
@@ -315,6 +383,8 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
     )
     if data.track:
         state.deliveries.queued(data.track, data.id)
+    if data.reply_to and (request := request_of(data.reply_to)):
+        state.requests.called(request, data.mailbox, data.id)
     if data.n and not data.reply_to:
         state.close_step(data.p, data.n, data.step, seq, cleanup=False)
     elif data.n:
@@ -379,7 +449,7 @@ def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value:
         if message is not None and message.track:
             deliveries.came_due(message, at, state.dead_us)
     elif data.to == "withdrawn":
-        mailbox.withdraw(data.id)
+        state.requests.withdrawn(mailbox.withdraw(data.id))
     else:
         message = mailbox.drop(data.id)
         if message is not None and data.to == "dead":
@@ -402,6 +472,8 @@ def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, va
 
 def _send_opened(state: State, data: e.SendOpened, seq: int, at: int, value: Value) -> None:
     state.deliveries.opened(data, at, state.dead_us, value.raw, value.ref)
+    if data.request:
+        state.requests.opened(data.request)
 
 
 def _send_tried(state: State, data: e.SendTried, seq: int, at: int, value: Value) -> None:
@@ -414,6 +486,8 @@ def _send_settled(state: State, data: e.SendSettled, seq: int, at: int, value: V
 
 def _cast_opened(state: State, data: e.CastOpened, seq: int, at: int, value: Value) -> None:
     state.deliveries.cast_opened(data, at, state.dead_us)
+    if data.request:
+        state.requests.opened(data.request)
 
 
 def _cast_settled(state: State, data: e.CastSettled, seq: int, at: int, value: Value) -> None:
@@ -485,13 +559,25 @@ def _worker_traps(state: State, data: e.WorkerTraps, seq: int, at: int, value: V
     worker.trapping = data.on
 
 
+def _version_recorded(state: State, data: e.VersionRecorded, seq: int, at: int, value: Value) -> None:
+    worker = state.worker_of(data.p)
+    if worker is not None:
+        worker.versions = {data.name: data.number, **worker.versions}
+
+
 def _note_release(worker: WorkerState, seq: int, undo: Callable[[], object]) -> None:
     """The outcome right before this entry released something; if the worker is set back to before that outcome, it has it again."""
     if worker.blame.steps:
         worker.released.append((seq - 1, undo))
 
 
+def _request_taken(state: State, data: e.RequestTaken, seq: int, at: int, value: Value) -> None:
+    state.requests.settled(data.id, seq)
+
+
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
+    if data.ends:
+        state.ending = data
     if data.suppressed or state.failure is not None:
         state.suppressed += 1
         return
@@ -528,6 +614,8 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.ToolCalled: _tool_called,
     e.ToolFinished: _tool_ended,
     e.ToolFailed: _tool_ended,
+    e.QuestionAsked: _question_asked,
+    e.QuestionSettled: _question_settled,
     e.OutputWritten: _output,
     e.MessageSent: _message_sent,
     e.MessageTaken: _message_taken,
@@ -549,6 +637,8 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.LinkGone: _link_gone,
     e.LinkReported: _link_acted,
     e.WorkerTraps: _worker_traps,
+    e.VersionRecorded: _version_recorded,
+    e.RequestTaken: _request_taken,
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _for_people,
     e.WaitSlow: _for_people,

@@ -11,18 +11,10 @@ from typing import Final, get_args
 import msgspec
 
 from bartack.journal import BlobRef
-from bartack.messaging import (
-    Cast,
-    Copy,
-    DeadLetter,
-    LetterState,
-    Message,
-    Note,
-    Post,
-    Reason,
-    Trial,
-    letter_id,
-)
+from bartack.messaging import DeadLetter, Message, Reason
+from bartack.messaging.letter import LetterState, letter_id
+from bartack.messaging.outcome import Copy
+from bartack.messaging.post import Cast, Note, Post, Trial
 from bartack.runtime.state import entries as e
 
 _REASONS: Final = frozenset(get_args(Reason))
@@ -53,6 +45,7 @@ class Deliveries:
             sender=data.sender,
             p=data.p,
             n=data.n,
+            request=data.request,
             opened_at=at,
             since=at,
             dead_us=dead_us,
@@ -93,6 +86,7 @@ class Deliveries:
             sender=data.sender,
             p=data.p,
             n=data.n,
+            request=data.request,
             opened_at=at,
             since=at,
             dead_us=dead_us,

@@ -6,13 +6,16 @@ they are written and when they are read again.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from bartack.journal import BlobRef, Draft
-from bartack.messaging import Copy, Note, SendOutcome, Terms
-from bartack.runtime.protocol.frames import ErrorData, StackLine
+from bartack.messaging import SendOutcome
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Copy
+from bartack.messaging.post import Note
+from bartack.runtime.protocol.frames import ErrorData, Site, StackLine
 from bartack.runtime.state.units import Units
 from bartack.supervision import Decision
 
@@ -65,6 +68,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The number of that user."""
     paths: list[str] = []
     """The directories below ``root`` that modules are imported from; none in runs of older versions."""
+    start_key: str = ""
+    """What the start is recognised by if a client repeats it, where a client made it; a digest."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -99,6 +104,15 @@ class HubStarted(EntryData, frozen=True, gc=False):
     """How long no hub was alive, by the clock on the wall: negative if that was set back meanwhile."""
     adopted: int = 0
     """How many outcomes it keeps that an earlier version marked as clean-up, though their steps began before the failure."""
+    orphans: list[str] = []
+    """The command lines of processes that an earlier hub had left, and that were killed: without secrets, and cut."""
+
+    @property
+    def about_orphans(self) -> str:
+        """The same for people."""
+        count = len(self.orphans)
+        what = "1 process" if count == 1 else f"{count} processes"
+        return f"terminated {what} that an earlier hub had left running: {'; '.join(self.orphans)}"
 
 
 class ClockSet(EntryData, frozen=True, gc=False):
@@ -125,6 +139,10 @@ class HubStopped(EntryData, frozen=True, gc=False):
     kind = "hub.stopped"
 
     reason: str
+    until: int = 0
+    """When the run has something to do again by itself; 0: no time will continue it."""
+    about: str = ""
+    """What it waits for until then."""
 
 
 class WorkerSpawned(EntryData, frozen=True, gc=False):
@@ -139,6 +157,8 @@ class WorkerSpawned(EntryData, frozen=True, gc=False):
     """The step of its parent that made it."""
     spawned: bool = False
     collect: bool = False
+    site: Site | None = None
+    """With ``spawned``: where in the program it is asked for. That of a delegated worker is in the ``step.started`` before it."""
 
 
 class WorkerEnded(EntryData, frozen=True, gc=False):
@@ -267,6 +287,8 @@ class StepStarted(EntryData, frozen=True, gc=False):
     cleanup: bool = False
     since: int = 0
     """When a body really began, if that was before this entry: microseconds since 1970, UTC."""
+    site: Site | None = None
+    """Where in the program it is asked for, with ``delegate``, ``think`` and ``ask``; earlier versions did not keep it."""
 
 
 class StepRetried(EntryData, frozen=True, gc=False):
@@ -307,11 +329,13 @@ class StepFinished(EntryData, frozen=True, gc=False):
     by: str = ""
     """Who answered a question."""
     usd: float = 0.0
+    usd_estimated: bool = False
+    """The cost was computed from a table of prices, or in part."""
     used: Units | None = None
     """What a prompt used beside money."""
     cleanup: bool = False
     took_us: int = 0
-    """How long a body ran that has no ``step.started``."""
+    """How long a body ran, as its worker measured it: the execution that ended with this outcome."""
 
 
 class StepFailed(EntryData, frozen=True, gc=False):
@@ -327,10 +351,11 @@ class StepFailed(EntryData, frozen=True, gc=False):
     about: str = ""
     usd: float = 0.0
     """What it cost all the same."""
+    usd_estimated: bool = False
     used: Units | None = None
     cleanup: bool = False
     took_us: int = 0
-    """How long a body ran that has no ``step.started``."""
+    """How long a body ran, as its worker measured it: the execution that ended with this outcome."""
     late: bool = False
     """It arrived after its worker had learned that the session failed. The program has not seen it: the step is executed again
     if the run is resumed."""
@@ -373,6 +398,42 @@ class ToolFailed(EntryData, frozen=True, gc=False):
     n: int
     call: int
     error: ErrorData
+
+
+class QuestionAsked(EntryData, frozen=True, gc=False):
+    """The agent of a prompt asked a person. Its value: the question; the question of a program is a step instead."""
+
+    kind = "question.asked"
+
+    p: str
+    n: int
+    """The step of the prompt."""
+    id: str
+    """Its number, such as ``q4``: one numbering with the questions of programs."""
+    ask: Literal["ask", "permission"] = "ask"
+    """Whether it is a question, or whether the agent may use a tool."""
+    agent: str = ""
+    tool: str = ""
+    fp: str = ""
+    """By which the same question is recognised when the agent is called again."""
+    about: str = ""
+    """Its text in one line, cut."""
+    timeout_s: float | None = None
+    drops: list[str] = []
+    """Answers that do not count any longer, because the agent asked this instead of coming back for them."""
+
+
+class QuestionSettled(EntryData, frozen=True, gc=False):
+    """A question of an agent is not open any longer."""
+
+    kind = "question.settled"
+
+    id: str
+    answer: str = ""
+    by: str = ""
+    """Who answered."""
+    how: Literal["answered", "timeout", "superseded"] = "answered"
+    """``superseded``: its prompt has ended, or its agent withdrew it, or was called again and asked something else."""
 
 
 class OutputWritten(EntryData, frozen=True, gc=False):
@@ -483,6 +544,8 @@ class SendOpened(EntryData, frozen=True, gc=False):
     cast: str = ""
     place: int = 0
     topic: str = ""
+    request: str = ""
+    """The request that it is, if a process outside made it for this alone."""
 
 
 class SendTried(EntryData, frozen=True, gc=False):
@@ -519,6 +582,8 @@ class CastOpened(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     topic: str = ""
+    request: str = ""
+    """The request that it is, if a process outside made it."""
 
 
 class CastSettled(EntryData, frozen=True, gc=False):
@@ -657,6 +722,17 @@ class WorkerTraps(EntryData, frozen=True, gc=False):
     on: bool
 
 
+class VersionRecorded(EntryData, frozen=True, gc=False):
+    """A worker runs with this version of a part of its program, until the end of its present history."""
+
+    kind = "version.chosen"
+
+    p: str
+    """The branch that asked for it first."""
+    name: str
+    number: int
+
+
 class FailureRecorded(EntryData, frozen=True, gc=False):
     """The session failed; the first of these is its cause, later ones are suppressed."""
 
@@ -667,6 +743,10 @@ class FailureRecorded(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     suppressed: bool = False
+    ends: Literal["", "cancelled", "aborted"] = ""
+    """How the run ends because of it, if it was cancelled or its program ended it. It is not resumed, whatever dies meanwhile."""
+    reason: str = ""
+    """Why it ends."""
 
 
 class WaitSlow(EntryData, frozen=True, gc=False):
@@ -685,6 +765,23 @@ class PeerJoined(EntryData, frozen=True, gc=False):
     kind = "peer.joined"
 
     peer: str
+
+
+class RequestTaken(EntryData, frozen=True, gc=False):
+    """A request of a process outside, and its outcome. Its value: the answer.
+
+    What the request changed is in the same line, so a crash leaves both or neither. If the request is sent again, this is the
+    answer, and nothing is changed a second time. A request that was refused and changed nothing is not recorded.
+    """
+
+    kind = "request.taken"
+
+    id: str
+    do: str
+    """What was asked for, such as ``send`` or ``cancel``."""
+    by: str = ""
+    """The process that asked, or ``inbox``."""
+    error: ErrorData | None = None
 
 
 ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}

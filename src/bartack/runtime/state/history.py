@@ -1,4 +1,7 @@
-"""The history of a worker, as it is sent to a process that has to replay it: the outcomes of its steps, in journal order."""
+"""The history of a worker, as it is sent to a process that has to replay it: the outcomes of its steps, in journal order.
+
+The outcome of a request is read from the journal likewise, if the request is sent again.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,7 @@ def iter_greeting(
         rewinds=worker.rewinds,
         first=worker.first,
         argv=run.argv,
+        versions=dict(worker.versions),
         v=worker.arguments.raw,
         ref=worker.arguments.ref,
         config=config,
@@ -112,3 +116,18 @@ def outcome_of(entry: Entry) -> f.Past | None:
         case _:
             pass
     return past
+
+
+def encode_outcome(journal: Journal, place: int, number: int) -> bytes:
+    """The frame that answers a request which was taken before.
+
+    Args:
+        journal: Where its outcome is.
+        place: The place of the entry that has it.
+        number: The number that the request has in the connection over which it came again.
+    """
+    entry = next(journal.fetch([place]))
+    taken = entry.decode(e.RequestTaken)
+    if taken.error is not None:
+        return f.encode(f.Refusal(i=number, e=taken.error))
+    return f.encode(f.Answer(i=number, v=entry.value, ref=entry.ref))

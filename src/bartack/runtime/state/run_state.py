@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 from bartack.messaging import Mailbox
@@ -17,8 +17,17 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import FailedStep
 from bartack.runtime.state.deliveries import Deliveries
 from bartack.runtime.state.links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
+from bartack.runtime.state.requests import TakenRequests
 from bartack.runtime.state.units import NONE
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, WorkerState, is_unknown
+from bartack.runtime.state.worker_state import (
+    NO_VALUE,
+    AskedQuestion,
+    OpenStep,
+    StepKey,
+    Value,
+    WorkerState,
+    is_unknown,
+)
 from bartack.supervision import Leak, Monitor, MonitorRegistry
 
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
@@ -41,11 +50,19 @@ _ENDED: Final = (*ABORTS, ":StepTimeoutError", ":ShellTimeoutError", ":MessageTo
 class State:
     """Everything the journal of a run says, added up."""
 
+    usd_estimated = False
+    """What was spent was computed from a table of prices, or in part."""
+    answers_paid = 0
+    """How many prompts have an answer."""
+    kept_answers = 0
+    kept_usd = 0.0
+    """How many answers were paid before the last hub began, which did not pay them again, and what they cost."""
+
     def __init__(self) -> None:
         self.run: e.RunCreated | None = None
         self.next_program = ""
         """Where the last update has written its program; it is moved from there when that is durable."""
-        self.created_at = 0
+        self.created_at = self.last_at = 0
         self.arguments = NO_VALUE
         self.workers: dict[str, WorkerState] = {}
         self.children: dict[tuple[str, int], list[str]] = {}
@@ -55,6 +72,7 @@ class State:
         self.held: dict[str, tuple[str, str]] = {}
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
         self.deliveries = Deliveries()
+        self.requests = TakenRequests()
         self.monitors = MonitorRegistry()
         self.links = LinkRegistry()
         self.leaks: deque[Leak] = deque(maxlen=LEAKS_KEPT)
@@ -64,22 +82,29 @@ class State:
         self.reported: dict[str, Monitor] = {}
         """Monitors that have reported and that their watchers have not released."""
         self.failure: e.FailureRecorded | None = None
-        self.failed_at = 0
-        self.suppressed = 0
+        self.failed_at = self.suppressed = 0
+        # Why it is about to end for good, if it is cancelled or aborted.
+        self.ending: e.FailureRecorded | None = None
         self.ended: e.RunEnded | None = None
         self.stopped = ""
+        self.rests_until = 0
+        """When a run without a hub has something to do again by itself; 0: no time will continue it."""
+        self.rests_for = ""
+        """What it waits for until then."""
         self.result = NO_VALUE
-        self.hub = 0
-        self.dead_us = 0
-        self.spent_usd = 0.0
-        self.reserved_usd = 0.0
+        self.hub = self.dead_us = 0
+        self.spent_usd = self.reserved_usd = 0.0
         self.spent = NONE
         """What calls of agents have used beside money."""
         self.reserved = NONE
         """What is reserved for those that are under way."""
-        self.questions: dict[str, tuple[str, str, int]] = {}
+        self.questions: dict[str, AskedQuestion] = {}
+        """The open questions of programs and agents, by number."""
+        self.answers: dict[str, AskedQuestion] = {}
+        """Questions of agents that were answered and whose prompts are open: their agents may come back for the answers."""
         self.questions_asked = 0
-        self.last_at = 0
+        self.pinned_seq = 0
+        """Place of the entry since which the run has the program that it has; 0: since its beginning."""
         self.outputs = 0
         """How many texts workers have printed and logged."""
         self._owners: dict[str, WorkerState] = {}
@@ -90,7 +115,7 @@ class State:
     def status(self) -> RunStatus:
         """The status of the run, as far as the journal shows."""
         if self.ended is not None:
-            return _ENDS.get(self.ended.status, "cancelled")
+            return status_of_end(self.ended)
         if self.stopped:
             return "interrupted"
         return "waiting" if self.questions else "running"
@@ -136,6 +161,11 @@ class State:
         if path in self.workers or mailbox is None:
             return path
         return self.owner_of(mailbox) or mailbox.owner or path
+
+    def waits_for(self, step: OpenStep) -> str:
+        """The open questions that a prompt waits for, in words; empty if there are none."""
+        asked = [one.id for one in self.questions.values() if one.by_agent and one.key == step.key]
+        return f"waits for an answer: {', '.join(asked)}" if asked else ""
 
     def prompt_at(self, place: str) -> OpenStep | None:
         """The open prompt of a step, given as ``PATH:NUMBER``."""
@@ -223,10 +253,13 @@ class State:
             max_crashes=data.max_crashes,
             limit=data.limit,
             asked=value,
+            site=data.site,
             cleanup=data.cleanup,
+            asked_us=first.asked_us if first else 0,
+            asking=first.asking if first else None,
         )
         if data.question:
-            self.questions[data.question] = (worker.path, data.p, data.n)
+            self.questions[data.question] = AskedQuestion.of_step(worker, worker.open[data.p, data.n])
             self.questions_asked += 1
 
     def revive_children(self, steps: Iterable[tuple[str, int]]) -> None:
@@ -246,7 +279,7 @@ class State:
             self.reserved_usd += step.reserved_usd
             self.reserved += step.reserved
             if step.question:
-                self.questions[step.question] = (worker.path, step.p, step.n)
+                self.questions[step.question] = AskedQuestion.of_step(worker, step)
         made = [self.workers[path] for path in worker.made]
         spawned = [child.parent for child in made if child.spawned]
         self.revive_children([*worker.open, *spawned])
@@ -263,6 +296,7 @@ class State:
             self.undone[path] = gone.rewinds + 1
             self.children.pop(gone.parent, None)
         self._owners = {p: owner for p, owner in self._owners.items() if owner.path not in dropped}
+        self._forget_questions(lambda question: question.worker in dropped)
         for worker in self.workers.values():
             if not dropped.isdisjoint(worker.made):
                 worker.made = [path for path in worker.made if path not in dropped]
@@ -324,7 +358,15 @@ class State:
             if was.reserved:
                 self.reserved -= was.reserved
             self.questions.pop(was.question, None)
+            if was.step == "think" and (self.questions or self.answers):
+                self._forget_questions(lambda question: question.key == step)
         return was
+
+    def _forget_questions(self, is_over: Callable[[AskedQuestion], bool]) -> None:
+        """Questions that cannot be answered any longer, and answers that no agent comes back for."""
+        for known in (self.questions, self.answers):
+            for question in [question for question in known.values() if is_over(question)]:
+                del known[question.id]
 
     def close_step(
         self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
@@ -416,6 +458,11 @@ def _adopt(
         return False
     worker.adopted[key] = seq
     return True
+
+
+def status_of_end(ended: e.RunEnded) -> RunStatus:
+    """The status of a run that has ended."""
+    return _ENDS.get(ended.status, "cancelled")
 
 
 def is_step(place: str) -> bool:

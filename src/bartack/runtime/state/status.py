@@ -1,6 +1,6 @@
 """The statuses of a run and which may follow which: one table. An entry that would make another move is refused, and not written.
 
-``State.status`` says which one a run has.
+``State.status`` says which one a run has, ``worker_status`` which one a worker of it has for people.
 """
 
 from __future__ import annotations
@@ -39,16 +39,38 @@ MOVES: Final[Mapping[RunStatus, Mapping[Happening, frozenset[RunStatus]]]] = {
         "started": frozenset({"waiting"}),
         **_STOPS,
     },
-    "interrupted": {"started": _OPEN, **_ENDS},
-    "failed": {"started": _OPEN, **_ENDS},
+    "interrupted": {"answered": frozenset({"interrupted"}), "started": _OPEN, **_ENDS},
+    "failed": {"answered": frozenset({"failed"}), "started": _OPEN, **_ENDS},
     "completed": {},
     "cancelled": {},
     "aborted": {},
 }
-"""A run that is running or waiting is started when its hub was killed. A run without a hub can be cancelled or failed without
-starting it."""
+"""A run that is running or waiting is started when its hub was killed. A run without a hub can be cancelled or failed,
+and questions of its agents can be answered, without starting it."""
 
 _Data = TypeVar("_Data", bound=e.HubStarted | e.HubStopped | e.RunEnded)
+
+
+def is_cut_off(state: State, *, active: bool) -> bool:
+    """Whether the run has failed, was cancelled or aborted, and has stopped: what was under way then has no outcome."""
+    if state.ended is not None:
+        return state.ended.status != "completed"
+    return state.failure is not None and not active
+
+
+def worker_status(state: State, status: str, *, active: bool) -> str:
+    """The status of a worker for people: one that has not ended is running, interrupted, or aborted with its run.
+
+    Args:
+        state: The run.
+        status: The status of the worker, as entries have it.
+        active: Whether a hub runs the run.
+    """
+    if status not in {"waiting", "running"}:
+        return status
+    if is_cut_off(state, active=active):
+        return "aborted"
+    return "running" if active else "interrupted"
 
 
 def happening_of(data: e.EntryData) -> Happening | None:
@@ -60,9 +82,17 @@ def happening_of(data: e.EntryData) -> Happening | None:
             return "stopped"
         case e.RunEnded(status="completed" | "failed" | "cancelled" | "aborted" as status):
             return status
-        case e.StepStarted(question=question) if question:
+        case _:
+            return _happening_of_question(data)
+
+
+def _happening_of_question(data: e.EntryData) -> Happening | None:
+    match data:
+        case e.StepStarted(question=""):
+            return None
+        case e.QuestionAsked() | e.StepStarted():
             return "asked"
-        case e.StepFinished(step="ask") | e.StepFailed(step="ask"):
+        case e.QuestionSettled() | e.StepFinished(step="ask") | e.StepFailed(step="ask"):
             return "answered"
         case _:
             return None
@@ -80,7 +110,7 @@ def moving(state: State, data: _Data, *, leaver: str = "") -> _Data:
         EntryError: The move is not allowed: the caller is wrong, and nothing is written.
     """
     status: RunStatus = state.status
-    if status == "waiting" and all(path == leaver for path, _, _ in state.questions.values()):
+    if status == "waiting" and all(asked.worker == leaver for asked in state.questions.values()):
         status = "running"
     happening = happening_of(data)
     if happening not in MOVES[status]:

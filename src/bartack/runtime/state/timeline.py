@@ -23,12 +23,23 @@ from bartack.runtime.state.worker_state import Value, WorkerState
 from bartack.supervision import CrashReport
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
-MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
+MessageStatus = Literal["scheduled", "queued", "held", "received", "dead", "dropped", "withdrawn"]
+"""``dead``: it is a dead letter. ``dropped``: its mailbox was full, or the run keeps no dead letters."""
 
 COMPACTED: Final = 20_000
 """A timeline that keeps only the newest records drops the others each time it has added this many entries."""
 
-_MOVES: Final[dict[str, MessageStatus]] = {"processed": "received", "returned": "queued", "due": "queued"}
+_MOVES: Final[dict[str, MessageStatus]] = {
+    "processed": "received",
+    "returning": "held",
+    "returned": "queued",
+    "due": "queued",
+    "dead": "dead",
+    "withdrawn": "withdrawn",
+}
+_OVER: Final[frozenset[MessageStatus]] = frozenset({"received", "dead", "dropped", "withdrawn"})
+_GIVEN_UP: Final = _OVER - {"received"}
+"""Messages that no receiver has got, with the reason why."""
 
 
 class StepRecord(msgspec.Struct, omit_defaults=True, gc=False):
@@ -43,11 +54,16 @@ class StepRecord(msgspec.Struct, omit_defaults=True, gc=False):
     started_at: int = 0
     """Microseconds since 1970, UTC; 0 if only the end of the step is in the journal."""
     ended_at: int = 0
+    took_us: int = 0
+    """How long the body ran that had this outcome, as its worker measured it; 0: it is not a body, or of an older version."""
     seq: int = 0
     """Place of the outcome."""
+    started_seq: int = 0
+    """Place of the entry that began its last attempt; 0 if there is none."""
     attempt: int = 1
     error: ErrorData | None = None
     usd: float = 0.0
+    usd_estimated: bool = False
     by: str = ""
     question: str = ""
     due: int = 0
@@ -62,7 +78,9 @@ class StepRecord(msgspec.Struct, omit_defaults=True, gc=False):
 
     @property
     def duration_s(self) -> float | None:
-        """How long it took, if that is known."""
+        """How long it took, if that is known: a body its execution, one that was retried all attempts and the pauses between."""
+        if self.took_us and self.attempt == 1:
+            return self.took_us / 1e6
         return (self.ended_at - self.started_at) / 1e6 if self.started_at and self.ended_at else None
 
 
@@ -186,7 +204,7 @@ class _Steps:
         step = self._begin(data.p, data.n, data.step)
         step.about = data.about or step.about
         step.started_at = step.started_at or data.since or at
-        step.attempt = data.attempt or step.attempt
+        step.attempt, step.started_seq = data.attempt or step.attempt, seq
         step.once, step.due, step.question = data.once, data.due, data.question
         step.timeout_s, step.cleanup = data.timeout_s, data.cleanup
 
@@ -197,13 +215,14 @@ class _Steps:
     def step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
         step = self.end(data.p, data.n, data.step, seq, at, cleanup=self._is_cleanup(data, seq))
         step.about = data.about or step.about
-        step.started_at = step.started_at or _begin_of(data.took_us, at)
-        step.usd, step.by, step.error = data.usd, data.by, None
+        step.started_at, step.took_us = step.started_at or _begin_of(data.took_us, at), data.took_us
+        step.usd, step.usd_estimated, step.by, step.error = data.usd, data.usd_estimated, data.by, None
 
     def step_failed(self, data: e.StepFailed, seq: int, at: int) -> None:
         step = self.end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
         step.about = data.about or step.about
-        step.started_at = step.started_at or _begin_of(data.took_us, at)
+        step.started_at, step.took_us = step.started_at or _begin_of(data.took_us, at), data.took_us
+        step.usd, step.usd_estimated = data.usd, data.usd_estimated
         step.status, step.error = "failed", data.error
 
     def tool_called(self, data: e.ToolCalled, seq: int, at: int) -> None:
@@ -246,7 +265,7 @@ class _Messages:
 
     def drop(self, newest: int) -> int:
         """Drop all that have arrived except the newest; returns how many."""
-        arrived = [one.id for one in self.records.values() if one.status in {"received", "dropped"}]
+        arrived = [one.id for one in self.records.values() if one.status in _OVER]
         gone = arrived[: max(len(arrived) - newest, 0)]
         for message_id in gone:
             del self.records[message_id]
@@ -276,7 +295,8 @@ class _Messages:
 
     def moved(self, data: e.MessageMoved, seq: int, at: int) -> None:
         status = _MOVES.get(data.to, "dropped")
-        self._move(data.id, status, None if status in {"received", "dropped"} else "", data.reason or data.to)
+        keeps_receiver = status in _OVER or status == "held"
+        self._move(data.id, status, None if keeps_receiver else "", data.reason or data.to)
 
     def letter_added(self, data: e.LetterAdded, seq: int, at: int) -> None:
         self.records[data.message] = MessageRecord(
@@ -284,7 +304,7 @@ class _Messages:
             data.mailbox,
             at,
             data.size,
-            "dropped",
+            "dead",
             data.sender,
             reason=data.reason,
             seq=seq,
@@ -303,7 +323,7 @@ class _Messages:
         message.status = status
         if receiver is not None:
             message.receiver = receiver
-        message.reason = reason if status == "dropped" else ""
+        message.reason = reason if status in _GIVEN_UP else ""
 
 
 class Timeline:
@@ -334,6 +354,8 @@ class Timeline:
         self.messages = self._mail.records
         self.notes: list[NoteRecord] = []
         self.crashes: list[CrashRecord] = []
+        self._asking: dict[str, str] = {}
+        """The workers whose agents have open questions, by the number of the question."""
         self._handlers: dict[type[e.EntryData], Callable[..., None]] = {
             e.HubStarted: self._hub_started,
             e.HubStopped: self._hub_stopped,
@@ -343,11 +365,14 @@ class Timeline:
             e.WorkerEnded: self._worker_ended,
             e.WorkerCrashed: self._crashed,
             e.AttemptFailed: self._attempt_failed,
+            e.QuestionAsked: self._asked,
+            e.QuestionSettled: self._settled,
             e.WorkerRewound: self._rewound,
             e.StepSetAside: self._set_aside,
             e.WorkerRestarted: self._restarted,
             e.PeerJoined: self._joined,
             e.ProgramPinned: self._pinned,
+            e.VersionRecorded: self._version_recorded,
             e.StepStarted: self._steps.step_started,
             e.StepRetried: self._steps.step_retried,
             e.StepFinished: self._steps.step_finished,
@@ -418,6 +443,8 @@ class Timeline:
         if data.hub > 1:
             away = f" after {data.dead_us / 1e6:.1f} s without a hub" if data.dead_us > 0 else ""
             self._note(at, "resumed", f"resumed{away}")
+        if data.orphans:
+            self._note(at, "orphans", data.about_orphans)
         for steps in self._steps.current.values():
             for step in steps.values():
                 if step.cleanup and step.status == "open":
@@ -489,9 +516,26 @@ class Timeline:
     def _pinned(self, data: e.ProgramPinned, seq: int, at: int) -> None:
         self._note(at, "updated", f"resumed with the changed program {data.program}")
 
+    def _version_recorded(self, data: e.VersionRecorded, seq: int, at: int) -> None:
+        owner = self.state.worker_of(data.p)
+        self._note(at, "version", f"{data.name}: {data.number}", owner.path if owner else data.p)
+
     def _attempt_failed(self, data: e.AttemptFailed, seq: int, at: int) -> None:
         owner = self.state.worker_of(data.p)
         self._note(at, "retried", f"{data.agent}: {data.text}", owner.path if owner else data.p)
+
+    def _asked(self, data: e.QuestionAsked, seq: int, at: int) -> None:
+        owner = self.state.worker_of(data.p)
+        worker = self._asking[data.id] = owner.path if owner else data.p
+        what = f"may use {data.tool or 'a tool'}" if data.ask == "permission" else "asks"
+        self._note(at, "asked", f"{data.id}: agent {data.agent} {what}: {data.about}", worker)
+
+    def _settled(self, data: e.QuestionSettled, seq: int, at: int) -> None:
+        by = f" (by {data.by})" if data.by else ""
+        how = f"{data.answer}{by}" if data.how == "answered" else data.how
+        if data.how == "timeout":
+            how = f"not answered in time{f': {data.answer}' if data.answer else ''}"
+        self._note(at, "answered", f"{data.id}: {how}", self._asking.pop(data.id, ""))
 
 
 def _begin_of(took_us: int, ended_at: int) -> int:
@@ -537,7 +581,7 @@ def value_of(value: Value, load: Callable[[BlobRef], bytes]) -> bytes:
     return b"null" if value.ref is None else load(value.ref)
 
 
-def describe_worker(process: Process, worker: WorkerState) -> None:
+def describe_worker(process: Process, worker: WorkerState, state: State) -> None:
     """Add to the facts about a worker's process what the journal has of its worker."""
     process.status = worker.status
     process.under = worker.parent[0] or PARENT_OF_WORKERS
@@ -545,7 +589,8 @@ def describe_worker(process: Process, worker: WorkerState) -> None:
     opened = [step for step in worker.open.values() if step.step != "timeout"]
     if opened:
         newest = max(opened, key=lambda step: step.at)
-        process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
+        about, waits = f"{newest.step} {newest.about}".rstrip(), state.waits_for(newest)
+        process.step, process.about = f"{newest.p}:{newest.n}", f"{about}, {waits}" if waits else about
         process.since = newest.at
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from bartack.journal import BlobRef
-from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.protocol.frames import ErrorData, Site
 from bartack.runtime.protocol.steps import BODIES, CLEANUP
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import FailedSteps
@@ -36,6 +36,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 NO_VALUE: Final = Value()
+NO_VERSIONS: Final[Mapping[str, int]] = {}
 
 
 class OpenStep(msgspec.Struct, gc=False):
@@ -61,6 +62,7 @@ class OpenStep(msgspec.Struct, gc=False):
     max_crashes: int = 0
     limit: int = 0
     asked: Value = NO_VALUE
+    site: Site | None = None
     cleanup: bool = False
     between: bool = False
     """An attempt failed and the next one has not begun: nothing of it is under way."""
@@ -68,6 +70,17 @@ class OpenStep(msgspec.Struct, gc=False):
     """Why it is being given up, if it is."""
     sent: tuple[str, str] | None = None
     """The mailbox that the message of a call was put into, and its id."""
+    asked_us: int = 0
+    """With a prompt: how long its agent had questions to people, those left out that are open."""
+    asking: tuple[int, int] | None = None
+    """Since when its agent has questions to people, and how long no hub had been alive then."""
+
+    def waits_for_people_us(self, now_us: int, dead_us: int) -> int:
+        """How long a prompt has waited for people while a hub was alive. That is not time of its agent."""
+        if self.asking is None:
+            return self.asked_us
+        since, dead_then = self.asking
+        return self.asked_us + max(now_us - since - (dead_us - dead_then), 0)
 
     @property
     def key(self) -> StepKey:
@@ -78,6 +91,11 @@ class OpenStep(msgspec.Struct, gc=False):
     def is_delegate(self) -> bool:
         """Whether it waits for the workers that it has started."""
         return self.step == "delegate"
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether an agent is called."""
+        return self.step == "think"
 
     @property
     def is_append(self) -> bool:
@@ -163,8 +181,17 @@ class WorkerState:
     """Whether it was cancelled: if it ends with a cancellation, it has not failed."""
     last_crash = ""
     """Why its process died last."""
+    versions: Mapping[str, int] = NO_VERSIONS
+    """What its history has recorded, by name. It stays when the worker is set back: other branches may have used it."""
+    site: Site | None = None
+    """Where in the program its parent asked for it, if the journal has that."""
     set_aside: frozenset[tuple[str, int]] = frozenset()
     """Steps whose outcome a person has set aside, until they have another one."""
+    spent_usd = 0.0
+    """What its prompts have cost."""
+    began_us = 0
+    ended_us = 0
+    """When it was made, and when it ended: microseconds since 1970, UTC."""
 
     def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
         self.path = data.path
@@ -227,6 +254,7 @@ class WorkerState:
         self.history = array("Q")
         self.blame = FailedSteps()
         self.made = []
+        self.versions = NO_VERSIONS
         for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.released):
             of_old_steps.clear()
         self.crashes_in_a_row = 0
@@ -288,15 +316,63 @@ class WorkerState:
         return record is not None and record.running is not None
 
 
-class OpenQuestion(msgspec.Struct, frozen=True):
-    """An open question."""
+class AskedQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question of a program or of an agent that is open, or an answer that an agent may come back for.
+
+    Attributes:
+        id: Its number, such as ``q4``.
+        worker: The path of the worker that asks, or whose prompt the agent is asked.
+        p: The path of the step, and its number there: the question itself, or the prompt.
+        n: See ``p``.
+        seq: Place of the entry that asked it.
+        at: When that was.
+        dead_us: Time in which no hub was alive, before that.
+        asked: The question: ``AskArgs``, or ``AgentAsk`` if an agent asks.
+        by_agent: Whether an agent asks, and not a program.
+        agent: The name of that agent.
+        kind: Whether it is a question, or whether an agent may use a tool.
+        tool: That tool.
+        fp: By which the same question of an agent is recognised.
+        about: What an agent asks, in one line.
+        timeout_s: How long a question of an agent waits.
+        settled: How a question of an agent was settled.
+    """
 
     id: str
     worker: str
     p: str
     n: int
+    seq: int
     at: int
+    dead_us: int
     asked: Value
+    by_agent: bool = False
+    agent: str = ""
+    kind: Literal["ask", "permission"] = "ask"
+    tool: str = ""
+    fp: str = ""
+    about: str = ""
+    timeout_s: float | None = None
+    settled: e.QuestionSettled | None = None
+
+    @property
+    def key(self) -> StepKey:
+        """The step that it belongs to."""
+        return (self.p, self.n)
+
+    @classmethod
+    def of_step(cls, worker: WorkerState, step: OpenStep) -> AskedQuestion:
+        """The question that an open step is."""
+        return cls(
+            id=step.question,
+            worker=worker.path,
+            p=step.p,
+            n=step.n,
+            seq=step.seq,
+            at=step.at,
+            dead_us=step.dead_us,
+            asked=step.asked,
+        )
 
 
 def is_unknown(error: ErrorData) -> bool:

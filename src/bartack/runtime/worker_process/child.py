@@ -25,6 +25,7 @@ import msgspec
 
 from bartack.config.project import PATCHWORK, Project, is_below
 from bartack.config.timeouts import Timeouts
+from bartack.depot.port import open_blob_port
 from bartack.errors import (
     BartackError,
     FrameError,
@@ -32,7 +33,7 @@ from bartack.errors import (
     ProgramImportError,
     ProgramNotPinnedError,
 )
-from bartack.journal import Secrets, Veil, open_blobs
+from bartack.journal.veil import Secrets, Veil
 from bartack.runtime.context.decorators import find_worker, trust_definitions
 from bartack.runtime.context.definitions import Worker
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
@@ -194,7 +195,7 @@ class WorkerProcess:
         self._out = out
         self._scoreboard = scoreboard
         config = _decode_config(welcome.config)
-        self._blobs = open_blobs(order.run_dir, veil=Veil(config.secrets))
+        self._blobs = open_blob_port(order.blobs, veil=Veil(config.secrets))
         self._bodies: Bodies | None = None
         self._timeouts = Timeouts(os.environ, config.timeouts)
         self._slow = SlowWatch(hub.send, self._timeouts.limit("slow"))

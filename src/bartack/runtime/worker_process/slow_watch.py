@@ -20,6 +20,9 @@ from bartack.runtime.protocol.source_places import is_own
 
 DEEPEST: Final = 30
 
+STOPPED_S: Final = 2.0
+"""A look that comes later than this, while the process has hardly computed, shows that the process was stopped."""
+
 
 class SlowWatch:
     """Reports each turn of a worker that takes too long, once.
@@ -28,14 +31,21 @@ class SlowWatch:
         report: Gets the report; called in another thread.
         limit_s: How long a turn may take.
         now: Returns the time.
+        computed: Returns how long the process has computed.
     """
 
     def __init__(
-        self, report: Callable[[Slow], None], limit_s: float, now: Callable[[], float] = time.monotonic
+        self,
+        report: Callable[[Slow], None],
+        limit_s: float,
+        now: Callable[[], float] = time.monotonic,
+        computed: Callable[[], float] = time.process_time,
     ) -> None:
         self._report = report
         self._limit_s = limit_s
         self._now = now
+        self._computed = computed
+        self._looked = (now(), computed())
         self._thread_id = threading.get_ident()
         self._since = 0.0
         self._done = threading.Event()
@@ -67,9 +77,18 @@ class SlowWatch:
             self._since = 0.0
             self._report(Slow(seconds=round(took, 1), stack=stack_of_thread(self._thread_id)))
 
+    def look(self) -> None:
+        """Check, half the limit after the last look. A process that was stopped meanwhile has not run for that long."""
+        before, self._looked = self._looked, (self._now(), self._computed())
+        late = self._looked[0] - before[0] - self._limit_s / 2
+        if late > max(STOPPED_S, self._looked[1] - before[1]) and self._since:
+            self._since += late
+        self.check()
+
     def _look(self) -> None:
+        self._looked = (self._now(), self._computed())
         while not self._done.wait(self._limit_s / 2):
-            self.check()
+            self.look()
 
 
 def stack_of_thread(thread_id: int) -> list[StackLine]:

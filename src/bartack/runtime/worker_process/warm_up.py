@@ -23,7 +23,7 @@ from bartack.runtime.protocol.scoreboard import Scoreboard
 from bartack.runtime.worker_process.child import HubConnection, WorkerProcess
 
 _PATH: Final = "warm-up"
-_ORDER: Final = f.Order(path=_PATH, incarnation=1, run_dir="/", workspace="/", program="/", root="/")
+_ORDER: Final = f.Order(path=_PATH, incarnation=1, blobs="/", workspace="/", program="/", root="/")
 _WELCOME: Final = f.Welcome(run=_PATH, dir="/", workspace="/", timestamp=0, v=msgspec.Raw(b'{"args":[1]}'))
 _SENT: Final = f.Answer(i=1, v=msgspec.Raw(b'"1"'))
 _STEPS: Final = 3

@@ -6,7 +6,7 @@ import sys
 
 from bartack.runtime.worker_process.child import worker_main
 from bartack.runtime.worker_process.warm_up import warm_up
-from bartack.supervision import run_parent
+from bartack.supervision.parent.parent import run_parent
 
 if __name__ == "__main__":
     sys.exit(run_parent(worker_main, warm_up))

@@ -5,38 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
 import msgspec
 
 from bartack.errors import BartackError, ConfigError
-from bartack.messaging import (
-    BroadcastResult,
-    Cast,
-    Post,
-    Refusal,
-    SendOutcome,
-    Terms,
-    Trial,
-    delivery_error,
-    is_success,
-)
+from bartack.messaging import BroadcastResult, Refusal, SendOutcome
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import delivery_error, is_success
+from bartack.messaging.post import Cast, Post, Trial
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
 from bartack.runtime.kernel.mail.enqueue import Enqueue, Outgoing, size_of
 from bartack.runtime.kernel.mail.observer import MailObservers
 from bartack.runtime.kernel.mail.room import Room
 from bartack.runtime.kernel.outcome import step_failed, step_finished
+from bartack.runtime.kernel.requests import Asked, RequestDesk
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import NO_VALUE, Value, WorkerState
 
 Items = list[tuple[e.EntryData, Value]]
-Verdict = SendOutcome | BroadcastResult | BartackError
-OnOutcome = Callable[[Verdict], None]
-"""Reports the outcome to a process outside."""
+Verdict = SendOutcome | BroadcastResult
 
 
 class SendRequest(NamedTuple):
@@ -46,7 +37,7 @@ class SendRequest(NamedTuple):
     value: Value
     worker: WorkerState | None = None
     step: f.Step | None = None
-    report: OnOutcome | None = None
+    request: Asked | None = None
 
     @property
     def size(self) -> int:
@@ -57,6 +48,11 @@ class SendRequest(NamedTuple):
     def place(self) -> tuple[str, int]:
         """The step, if it is one."""
         return (self.step.p, self.step.n) if self.step is not None else ("", 0)
+
+    @property
+    def request_id(self) -> str:
+        """The request, if it is one."""
+        return "" if self.request is None else self.request.id
 
 
 class Attempts(Desk):
@@ -69,14 +65,14 @@ class Attempts(Desk):
         room: Room,
         dead_letters: DeadLetterEntries,
         observers: MailObservers,
+        requests: RequestDesk,
     ) -> None:
         super().__init__(shared)
         self._enqueue = enqueue
         self._room = room
         self._dead_letters = dead_letters
         self._observers = observers
-        self._reports: dict[str, OnOutcome] = {}
-        """Processes outside that wait for an outcome, by the send or broadcast."""
+        self._requests = requests
 
     # What is under way.
 
@@ -206,7 +202,10 @@ class Attempts(Desk):
         return [(started, NO_VALUE)]
 
     def _ended(self, trial: Trial, value: object, error: BartackError | None) -> Items:
-        """The entry that is the outcome of the step that waits for this, if one does."""
+        """The entry that is the outcome of the step that waits for this, or of the request that it is, if it is one."""
+        if trial.request:
+            asked = Asked(trial.request, _kind_of(trial), trial.sender)
+            return [self._requests.entry(asked, error or self.turn.pack(value))]
         worker = self.state.worker_of(trial.p) if trial.n else None
         opened = worker.open.get((trial.p, trial.n)) if worker is not None else None
         if worker is None or opened is None:
@@ -218,32 +217,46 @@ class Attempts(Desk):
 
     def _ended_at_once(self, ask: SendRequest, value: object) -> Items:
         step = ask.step
+        if ask.request is not None:
+            return [self._requests.entry(ask.request, self.turn.pack(value))]
         if step is None:
             return []
         done = step_finished(step, about=step.about)
         return [(done, self.turn.pack(value))]
 
-    def _report(self, trial: Trial, ended: Items, outcome: SendOutcome | BroadcastResult) -> None:
+    def _report(self, ended: Items, worker: WorkerState | None) -> None:
         """Report an outcome that is recorded to the worker or the process outside that waits for it."""
-        worker = self.state.worker_of(trial.p) if trial.n else None
         for data, value in ended:
             if worker is not None and isinstance(data, e.StepFinished | e.StepFailed):
                 self.turn.report(worker, data, value)
-        report = self._reports.pop(trial.id, None)
-        if report is not None:
-            report(outcome)
+            elif isinstance(data, e.RequestTaken):
+                self._requests.answer(data, value)
 
     def _answer(self, ask: SendRequest, outcome: SendOutcome, raising: str = "") -> None:
         """Answer with an outcome that was known before the send; ``raising``: the mailbox, if a bad one is to be raised."""
-        if raising and ask.worker is not None and ask.step is not None and not is_success(outcome):
-            self.fail_step(ask.worker, ask.step, delivery_error(raising, outcome))
-        elif ask.worker is not None and ask.step is not None:
+        is_error = bool(raising) and not is_success(outcome)
+        self._answer_at_once(ask, outcome, delivery_error(raising, outcome) if is_error else None)
+
+    def _answer_at_once(self, ask: SendRequest, outcome: Verdict, error: BartackError | None) -> None:
+        """Record the outcome of a step or a request that sent nothing, and answer it."""
+        if ask.request is not None:
+            self._requests.settle(ask.request, error or self.turn.pack(outcome))
+        elif ask.worker is None or ask.step is None:
+            return
+        elif error is not None:
+            self.fail_step(ask.worker, ask.step, error)
+        else:
             self.finish_step(ask.worker, ask.step, outcome)
-        elif ask.report is not None:
-            ask.report(outcome)
 
 
 def seq_of(message_id: str) -> int:
     """Ids of messages are made of the places of their entries."""
     number = message_id.removeprefix("m-")
     return int(number) if number.isdecimal() else 0
+
+
+def _kind_of(trial: Trial) -> str:
+    """The request that a send or a broadcast is made by."""
+    if isinstance(trial, Post):
+        return "send_supervised"
+    return "publish" if isinstance(trial, Cast) and trial.topic else "broadcast"

@@ -12,26 +12,14 @@ from typing import Final
 import msgspec
 
 from bartack.errors import BartackError, BroadcastError, SessionFailedError
-from bartack.journal import INLINE_LIMIT
-from bartack.messaging import (
-    Accepted,
-    BroadcastResult,
-    Cast,
-    Copy,
-    Delivered,
-    Mailbox,
-    Post,
-    Rejected,
-    Terms,
-    Trial,
-    check_distinct,
-    check_topic,
-    is_success,
-    mailbox_of,
-    matches,
-    needed,
-    sum_up,
-)
+from bartack.journal.contract import INLINE_LIMIT
+from bartack.messaging import Accepted, BroadcastResult, Delivered, Mailbox, Rejected
+from bartack.messaging.mailboxes import mailbox_of
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Copy, is_success, sum_up
+from bartack.messaging.post import Cast, Post, Trial
+from bartack.messaging.strategy import check_distinct, needed
+from bartack.messaging.topic import check_topic, matches
 from bartack.runtime.kernel.desk import Shared
 from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.mail.attempts import Items, SendRequest, seq_of
@@ -41,6 +29,7 @@ from bartack.runtime.kernel.mail.observer import MailObservers
 from bartack.runtime.kernel.mail.room import Room
 from bartack.runtime.kernel.mail.supervised import FINAL, SendDesk
 from bartack.runtime.kernel.outcome import step_failed
+from bartack.runtime.kernel.requests import RequestDesk
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -60,8 +49,9 @@ class DeliveryDesk(SendDesk):
         room: Room,
         dead_letters: DeadLetterEntries,
         observers: MailObservers,
+        requests: RequestDesk,
     ) -> None:
-        super().__init__(shared, enqueue, room, dead_letters, observers)
+        super().__init__(shared, enqueue, room, dead_letters, observers, requests)
         self._awaited: set[str] = set()
         """Mailboxes in which a broadcast of all or nothing waits for room."""
 
@@ -154,9 +144,7 @@ class DeliveryDesk(SendDesk):
         self._timers.clear()
         self._waiting.clear()
         self._awaited.clear()
-        waiting, self._reports = list(self._reports.values()), {}
-        for report in waiting:
-            report(error)
+        self._requests.refuse_sends(error)
 
     def resumed(self) -> None:
         """Continue everything that was under way."""
@@ -189,11 +177,7 @@ class DeliveryDesk(SendDesk):
         ended = self._ended_at_once(ask, result)
 
         def report() -> None:
-            for data, outcome in ended:
-                if ask.worker is not None and isinstance(data, e.StepFinished):
-                    self.turn.report(ask.worker, data, outcome)
-            if ask.report is not None:
-                ask.report(result)
+            self._report(ended, ask.worker)
 
         self._enqueue.enqueue_all(batch, [_summary(result, topic), *ended], report)
 
@@ -217,6 +201,7 @@ class DeliveryDesk(SendDesk):
             p=p,
             n=n,
             topic=topic,
+            request=ask.request_id,
         )
         items.append((opened, NO_VALUE))
         for place, copy in enumerate(copies):
@@ -232,8 +217,6 @@ class DeliveryDesk(SendDesk):
             )
             items.append((copied, value))
         turn.record(*items, sync=False)
-        if ask.report is not None:
-            self._reports[cast_id] = ask.report
         if strategy == ATOMIC:
             self._attempt_cast(cast_id)
             return
@@ -292,7 +275,7 @@ class DeliveryDesk(SendDesk):
         error = None if result.ok or cast.terms.on_error != "raise" else broadcast_error(result)
         ended = self._ended(cast, result, error)
         self.turn.record(*settled, _summary(result, cast.topic), *ended)
-        self._report(cast, ended, result)
+        self._report(ended, self.state.worker_of(cast.p) if cast.n else None)
 
     def room_made(self, mailbox: Mailbox) -> None:
         """Try the broadcasts again that wait for room in a mailbox."""
@@ -310,13 +293,8 @@ class DeliveryDesk(SendDesk):
     def _finish_cast(self, ask: SendRequest, terms: Terms, result: BroadcastResult, topic: str) -> None:
         """A broadcast that is over before it began."""
         self.turn.record(_summary(result, topic), sync=False)
-        if ask.worker is not None and ask.step is not None:
-            if result.ok or terms.on_error != "raise":
-                self.finish_step(ask.worker, ask.step, result)
-            else:
-                self.fail_step(ask.worker, ask.step, broadcast_error(result))
-        elif ask.report is not None:
-            ask.report(result)
+        is_error = not result.ok and terms.on_error == "raise"
+        self._answer_at_once(ask, result, broadcast_error(result) if is_error else None)
 
     def _shared(self, ask: SendRequest, copies: int) -> Value:
         """The message of a broadcast: kept once, if its copies together are long."""

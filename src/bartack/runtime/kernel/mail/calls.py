@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from bartack.errors import BartackError, DeadlineExceededError, MailboxClosedError
-from bartack.messaging import check_name
+from bartack.messaging.mailboxes import check_name
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler
@@ -29,6 +29,7 @@ from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.requests import request_of
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, WorkerState
 
 
@@ -90,17 +91,19 @@ class CallStep(Desk, StepHandler):
             Whether the reply is awaited.
         """
         message = self.state.mailbox(name).holding(message_id)
-        p, _, n = (message.reply_to if message else "").rpartition(" ")
-        caller = self.state.worker_of(p) if p else None
+        address = message.reply_to if message else ""
+        p, _, n = address.rpartition(" ")
+        caller = self.state.worker_of(p) if p and not request_of(address) else None
         opened = caller.open.get((p, int(n))) if caller is not None else None
         if caller is not None and opened is not None:
             answered = step_finished(opened)
             self.turn.record((answered, value), *items)
             self.turn.report(caller, answered, value)
             return True
-        if items:
-            self.turn.record(*items)
-        return bool(p) and self._outside.replied(p, value)
+        with self.turn.one_line():
+            if items:
+                self.turn.record(*items)
+            return self._outside.replied(address, value)
 
     # Inside.
 

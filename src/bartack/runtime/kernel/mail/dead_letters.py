@@ -6,22 +6,16 @@ become dead letters are in ``dead_letter_entry.py``, their state is in ``state/d
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, assert_never
 
 from bartack.errors import SessionFailedError
-from bartack.messaging import (
-    Accepted,
-    DeadLetter,
-    LetterFilter,
-    Refusal,
-    Rejected,
-    Retried,
-    SendOutcome,
-    check_name,
-    letter_id,
-)
+from bartack.messaging import Accepted, DeadLetter, LetterFilter, Refusal, Rejected, SendOutcome
+from bartack.messaging.dead_letter_queue import Retried
+from bartack.messaging.letter import letter_id
+from bartack.messaging.mailboxes import check_name
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
 from bartack.runtime.kernel.mail.enqueue import Enqueue, Enqueued, Refused
@@ -109,16 +103,22 @@ class LetterDesk(Desk, MailObserver):
 
         Letters that are being tried already, have arrived or have expired are left alone.
         """
-        found = [letter for letter in self._chosen(chosen) if letter.state == "waiting"]
+        found = deque(letter for letter in self._chosen(chosen) if letter.state == "waiting")
         results: list[Retried] = []
 
         def go() -> None:
-            chunk = found[len(results) : len(results) + CHUNK]
-            results.extend([Retried(letter.id, self._retry(letter, by)) for letter in chunk])
-            if len(results) < len(found):
+            chunk = [found.popleft() for _ in range(min(CHUNK, len(found)))]
+            # The last of them and what becomes of the request that asked for it are one line.
+            with self.turn.one_line():
+                results.extend(
+                    Retried(letter.id, self._retry(letter, by))
+                    for letter in chunk
+                    if letter.state == "waiting"
+                )
+                if not found:
+                    done(results)
+            if found:
                 self.timers.after(0.0, go)
-            else:
-                done(results)
 
         go()
 

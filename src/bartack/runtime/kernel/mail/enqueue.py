@@ -68,7 +68,8 @@ from bartack.errors import (
     MailboxNameError,
     MessageTooLargeError,
 )
-from bartack.messaging import MAX_MESSAGE, DeadLetter, Mailbox, Message, Overflow, Refusal
+from bartack.messaging import DeadLetter, Mailbox, Message, Overflow, Refusal
+from bartack.messaging.mailboxes import MAX_MESSAGE
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
 from bartack.runtime.kernel.mail.observer import MailObservers

@@ -6,7 +6,7 @@ If the receiver dies between the two, the message goes back.
 
 from __future__ import annotations
 
-from bartack.messaging import MAX_DELIVERIES
+from bartack.messaging.mailboxes import MAX_DELIVERIES
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
 from bartack.runtime.kernel.mail.observer import MailObservers

@@ -20,12 +20,13 @@ from bartack.runtime.kernel.mail.registry import MailboxRegistry
 from bartack.runtime.kernel.mail.room import Room
 from bartack.runtime.kernel.mail.schedule import Schedule
 from bartack.runtime.kernel.mail.send import SendStep
+from bartack.runtime.kernel.requests import RequestDesk
 
 
 class MailDesks:
     """The parts of mail of one hub."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, requests: RequestDesk) -> None:
         observers = MailObservers()
         entries = DeadLetterEntries(shared)
         self._turn = shared.turn
@@ -35,9 +36,9 @@ class MailDesks:
         self._schedule = Schedule(shared, self.room, self.receive, entries, observers)
         self.enqueue = Enqueue(shared, self.room, self.receive, self._schedule, entries, observers)
         self.letters = LetterDesk(shared, entries, self.enqueue)
-        self.outside = OutsideMail(shared, self.enqueue, self.room, self.receive)
+        self.outside = OutsideMail(shared, self.enqueue, self.room, self.receive, requests)
         self.calls = CallStep(shared, self.enqueue, self.room, self.outside)
-        self.delivery = DeliveryDesk(shared, self.enqueue, self.room, entries, observers)
+        self.delivery = DeliveryDesk(shared, self.enqueue, self.room, entries, observers, requests)
         self.registry = MailboxRegistry(shared, self.room, self.receive)
         self._send = SendStep(shared, self.enqueue, self.room)
         self._receive_step = ReceiveStep(shared, self.receive)

@@ -18,7 +18,8 @@ from bartack.errors import (
     ReceiveTimeoutError,
     SessionFailedError,
 )
-from bartack.messaging import Mailbox, Message, check_name
+from bartack.messaging import Mailbox, Message
+from bartack.messaging.mailboxes import check_name
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.mail.observer import MailObserver, MailObservers

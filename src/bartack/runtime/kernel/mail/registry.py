@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bartack.errors import MailboxClosedError, MailboxNameError, NameTakenError
-from bartack.messaging import check_name, check_pattern
+from bartack.messaging.mailboxes import check_name
+from bartack.messaging.topic import check_pattern
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.receive import Receive
 from bartack.runtime.kernel.mail.room import Room

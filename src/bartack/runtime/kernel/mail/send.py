@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from bartack.errors import BartackError, MailboxClosedError, MailboxFullError
-from bartack.messaging import check_name
+from bartack.messaging.mailboxes import check_name
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.mail.enqueue import Enqueue, Enqueued, MustWait, Outgoing, Refused, size_of

@@ -14,23 +14,19 @@ import msgspec
 
 from bartack.messaging import (
     Accepted,
-    Cast,
     DeadLettered,
     Delivered,
-    Post,
     Reason,
     Refusal,
     Rejected,
     SendOutcome,
-    Stage,
-    Terms,
     TimedOut,
-    delivery_error,
-    describe_outcome,
-    is_success,
-    letter_id,
-    mailbox_of,
 )
+from bartack.messaging.letter import letter_id
+from bartack.messaging.mailboxes import mailbox_of
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Stage, delivery_error, describe_outcome, is_success
+from bartack.messaging.post import Cast, Post
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Shared
 from bartack.runtime.kernel.mail.attempts import Attempts, Items, SendRequest, seq_of
@@ -38,6 +34,7 @@ from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
 from bartack.runtime.kernel.mail.enqueue import Enqueue, Enqueued, MustWait, Refused
 from bartack.runtime.kernel.mail.observer import MailObserver, MailObservers
 from bartack.runtime.kernel.mail.room import Room, RoomWaiter
+from bartack.runtime.kernel.requests import RequestDesk
 from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
@@ -67,8 +64,9 @@ class SendDesk(Attempts, MailObserver, ABC):
         room: Room,
         dead_letters: DeadLetterEntries,
         observers: MailObservers,
+        requests: RequestDesk,
     ) -> None:
-        super().__init__(shared, enqueue, room, dead_letters, observers)
+        super().__init__(shared, enqueue, room, dead_letters, observers, requests)
         self._timers: dict[str, Timer] = {}
         self._waiting: dict[str, RoomWaiter] = {}
         """Sends that wait for room."""
@@ -114,8 +112,8 @@ class SendDesk(Attempts, MailObserver, ABC):
             outcome = Accepted(message_id, seq_of(message_id))
             if ask.worker is not None:
                 self.turn.answer(ask.worker, *ask.place, self.turn.pack(outcome))
-            elif ask.report is not None:
-                ask.report(outcome)
+            elif ask.request is not None:
+                self._requests.settle(ask.request, self.turn.pack(outcome))
 
         message = self._message(name, ask, terms, step=ask.step)
         return isinstance(self._enqueue.enqueue(message, accepted), Enqueued)
@@ -127,11 +125,16 @@ class SendDesk(Attempts, MailObserver, ABC):
         post_id = f"s-{turn.next_message() + len(items)}"
         p, n = ask.place
         opened = e.SendOpened(
-            id=post_id, mailbox=name, size=ask.size, sender=ask.sender, terms=terms, p=p, n=n
+            id=post_id,
+            mailbox=name,
+            size=ask.size,
+            sender=ask.sender,
+            terms=terms,
+            p=p,
+            n=n,
+            request=ask.request_id,
         )
         turn.record(*items, (opened, ask.value), sync=False)
-        if ask.report is not None:
-            self._reports[post_id] = ask.report
         self._attempt(post_id)
 
     # Attempts.
@@ -314,7 +317,7 @@ class SendDesk(Attempts, MailObserver, ABC):
         is_error = post.terms.on_error == "raise" and not is_success(outcome)
         ended = self._ended(post, outcome, delivery_error(post.mailbox, outcome) if is_error else None)
         self.turn.record(*moves, settled, *ended)
-        self._report(post, ended, outcome)
+        self._report(ended, self.state.worker_of(post.p) if post.n else None)
         if not is_success(outcome) and post.terms.on_error == "log":
             text = f"the message to {post.mailbox}: {describe_outcome(outcome)}"
             self.turn.with_next_commit(Show("note", post.sender, text))

@@ -1,6 +1,6 @@
-"""Agents that are programs, in the loop of the hub: their processes, the calls to them, and the outcomes of those.
+"""Agents that are programs, in the loop of the hub: their processes, and the calls to them.
 
-Everything about the protocol is decided in ``bartack.agents``; here a step becomes a request, and a result the outcome of a step.
+Everything about an agent is decided in ``bartack.agents``; ``requests.py`` translates steps and results.
 """
 
 from __future__ import annotations
@@ -8,43 +8,36 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
 import msgspec
 
-from bartack.agents import (
-    DECLINE_REQUEST,
-    ROLES,
-    AgentEvent,
-    AgentRequest,
-    AgentResult,
-    Budget,
-    CallRateLimit,
-    CallRetry,
-    CallStarted,
-    ExpectedOutput,
-    Host,
-    NdjsonAgent,
-    NdjsonCall,
-    NdjsonConfig,
-    ScriptedConfig,
-    Surroundings,
-    ToolOutcome,
-    ToolSpec,
-    Version,
-    describe_retry,
-    parse_moment,
-    program_config,
-    scripted_argv,
-)
+from bartack.agents import Agent, AgentEvent, AgentQuestion, AgentResult, Call, open_agent
 from bartack.agents import Outcome as AgentOutcome
+from bartack.agents.bridge import BridgeHost
+from bartack.agents.config import ScriptedConfig
+from bartack.agents.contract import CallRateLimit, CallRetry, CallStarted, ToolOutcome
+from bartack.agents.ndjson.agent import program_config, scripted_argv
+from bartack.agents.program.adapter import Surroundings
+from bartack.agents.program.cli_facts import read_in_project
+from bartack.agents.program.daily_budget import DailyBudget
+from bartack.agents.program_config import CliConfig, NdjsonConfig, ProgramConfig
+from bartack.agents.protocol.codes import describe_retry
+from bartack.agents.protocol.ids import parse_moment
+from bartack.agents.scripted.talk import ScriptedTalk, ScriptedTranscripts
 from bartack.config.load import Config
+from bartack.core.clock import Clock
+from bartack.core.user_home import user_home
 from bartack.errors import AgentCancelledError, AgentError
-from bartack.runtime.kernel.actions import StartPrompt
-from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
-from bartack.runtime.protocol.steps import CommandArgs, ThinkArgs, ThinkOutcome
+from bartack.runtime.hub.agents.events import About, to_telemetry
+from bartack.runtime.hub.agents.requests import as_answer, in_words, make_outcome, make_request
+from bartack.runtime.kernel.actions import AnswerQuestion, StartPrompt
+from bartack.runtime.kernel.tools import TalkAsks, TalkBegins, TalkFails, TalkWaits, TalkWithdraws, ToolCall
+from bartack.runtime.protocol.steps import ThinkArgs, ThinkOutcome
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 WIND_DOWN_S: Final = 2.0
 """How long agents that have nothing to do may take to end when the run does."""
@@ -56,11 +49,11 @@ WHY: Final = 300
 """Characters of why an attempt came to nothing, for people."""
 
 Outcome = ThinkOutcome | AgentError
-Ready = Outcome | ToolCall | TalkBegins | TalkWaits | TalkFails
+Ready = Outcome | ToolCall | TalkAsks | TalkWithdraws | TalkBegins | TalkWaits | TalkFails
 """What has become of a call, or happens during it."""
 
 
-class AgentHost(Host, Protocol):
+class AgentHost(BridgeHost, Protocol):
     """The loop that agents live in, and what else the end of a run needs of it."""
 
     @property
@@ -89,7 +82,9 @@ class Programs:
         environment: Mapping[str, str],
         environ: Mapping[str, str] | None = None,
         memory: Path | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
+        self._telemetry = telemetry
         self._config = config.agents
         self.strict = config.budget.strict
         """An agent that does not report its cost counts as having used all that was reserved."""
@@ -100,17 +95,27 @@ class Programs:
             protocol=config.protocol,
             secrets=config.redaction.rule,
             max_artifact_bytes=config.artifacts.max_bytes,
+            prices=config.agents.prices,
+            guard=config.guard.policy,
+            pauses=user_home() / "pauses",
         )
+        self._budget = config.budget
+        self._transcripts: ScriptedTranscripts | None = None
+        """Those of agents that answer prompts from a script, without a process."""
+        self._daily: DailyBudget | None = None
+        """What all runs of the user share; ``None``: each run for itself."""
         self._workspace = workspace
         self._memory = memory
         """Where programs keep what they have to remember, if they cannot write to the directory of the agents."""
         self._host: AgentHost | None = None
-        self._agents: dict[tuple[str, str], NdjsonAgent] = {}
+        self._agents: dict[tuple[str, str], Agent] = {}
         """By name, and directory: a process that is kept stays where it works."""
-        self._calls: dict[int, NdjsonCall] = {}
+        self._calls: dict[int, Call] = {}
         self._queue: list[tuple[StartPrompt, str]] = []
         """What waits because too many calls are under way."""
         self._numbers = 0
+        self._asking: set[tuple[int, str]] = set()
+        """Questions of agents that wait for people: by prompt, and the agent's own id."""
         self._ready: list[tuple[int, Ready]] = []
         self._tools: dict[tuple[int, int], str] = {}
         """What each call of a tool is called by its agent: by prompt, and number of the call."""
@@ -118,12 +123,16 @@ class Programs:
     def attach(self, host: AgentHost) -> None:
         """From now on agents can be started."""
         self._host = host
+        limit, begins = self._budget.daily_usd, self._budget.day_begins
+        if limit is not None:
+            run, folder = self._surroundings.run["BARTACK_RUN"], user_home() / "spending"
+            self._daily = DailyBudget(folder, limit, run, host.clock, begins)
 
     def serves(self, name: str, args: ThinkArgs) -> bool:
         """Whether this is for an agent that is a program. A scripted one answers prompts itself."""
         agent = self._config.named.get(name)
         acts = args.command is not None and not args.command.prompt
-        return isinstance(agent, NdjsonConfig) or (agent is not None and acts)
+        return isinstance(agent, ProgramConfig) or (agent is not None and acts)
 
     def start(self, action: StartPrompt, name: str) -> None:
         """Ask an agent, as soon as there is room for another call.
@@ -137,8 +146,9 @@ class Programs:
             self._begin(action, name)
 
     def _has_room(self) -> bool:
-        """A call that waits for a tool does not count: the tool may have to ask an agent itself."""
-        return len(self._calls) - len({token for token, _ in self._tools}) < self._config.max_parallel
+        """A call that waits does not count: its tool may have to ask an agent itself, and a person may take days."""
+        waiting = {token for token, _ in self._tools} | {token for token, _ in self._asking}
+        return len(self._calls) - len(waiting) < self._config.max_parallel
 
     def _fill(self) -> None:
         """Begin what has waited, in order."""
@@ -151,10 +161,22 @@ class Programs:
 
     def _begin(self, action: StartPrompt, name: str) -> None:
         request = make_request(action, self._surroundings.run["BARTACK_RUN"], self._workspace)
+        config = self._config.named[name]
+        if isinstance(config, CliConfig):
+            request = in_words(action, request, may_ask=config.ask)
+            self._show_read(action.path, name, config, request.cwd)
+        if self._daily is not None:
+            self._daily.reserve(name, action.key, action.reserved_usd or self._budget.reserve_usd)
         sink = _Sink(self, action, name)
         self._calls[action.token] = self._agent(name, request.cwd).start(request, sink)
         if sink.over:
             del self._calls[action.token]
+
+    def _show_read(self, worker: str, name: str, config: CliConfig, cwd: str) -> None:
+        """Show once what an agent reads in the project besides its prompts."""
+        read = [] if (name, cwd) in self._agents else read_in_project(config, Path(cwd))
+        if read:
+            self.show(worker, f"agent {name}: {'; '.join(read)}")
 
     def stop(self, token: int) -> bool:
         """Cancel a call; ``False`` if there is none."""
@@ -166,7 +188,7 @@ class Programs:
         call = self._calls.get(token)
         if call is None:
             return False
-        call.cancel("deadline" if call.talk.deadline_in_s <= 1.0 else "session_failed")
+        call.cancel("deadline" if call.deadline_in_s <= 1.0 else "session_failed")
         return True
 
     def next_in_s(self) -> float | None:
@@ -191,16 +213,44 @@ class Programs:
         assert self._host is not None
         return self._host.clock.monotonic_ns() / 1e9
 
-    def done(self, token: int, outcome: Outcome) -> None:
+    def done(self, token: int, key: str, outcome: Outcome) -> None:
         """A call has ended."""
+        if self._daily is not None:
+            self._daily.settle(key, outcome.usd)
         self._calls.pop(token, None)
-        self._forget_tools(token)
+        self._forget_waits(token)
         self._ready.append((token, outcome))
 
-    def begin_again(self, token: int) -> None:
-        """A command is sent once more: the tools that the agent called before are not waited for any longer."""
-        self._forget_tools(token)
-        self._ready.append((token, TalkBegins()))
+    def as_answer(self, action: StartPrompt, name: str, result: AgentResult) -> AgentResult:
+        """The result of a call. What an agent replied that was given a command in words is the event that it replied with."""
+        command = action.args.command
+        if command is None or not command.prompt:
+            return result
+        request = make_request(action, self._surroundings.run["BARTACK_RUN"], self._workspace)
+        return as_answer(request, name, result)
+
+    def publish(self, action: StartPrompt, name: str, event: AgentEvent) -> None:
+        """Something happened during a call."""
+        about: About = {
+            "run": self._surroundings.run["BARTACK_RUN"],
+            "worker": action.path,
+            "key": event.key,
+            "agent": name,
+        }
+        self._telemetry.emit(to_telemetry(event, about))
+
+    def transcribe(self, action: StartPrompt, name: str, clock: Clock) -> ScriptedTalk:
+        """The transcript of a call of an agent that answers from a script: its events are published, too."""
+        if self._transcripts is None:
+            around = self._surroundings
+            self._transcripts = ScriptedTranscripts(around.folder, around.environ, around.secrets)
+        publish = partial(self.publish, action, name)
+        return ScriptedTalk(self._transcripts.of(name), action.key, clock, publish)
+
+    def begin_again(self, token: int, delivered: Sequence[str]) -> None:
+        """A command is sent once more: what the agent waited for before is not waited for any longer."""
+        self._forget_waits(token)
+        self._ready.append((token, TalkBegins(tuple(delivered))))
 
     def wait(self, action: StartPrompt, name: str, event: CallRateLimit) -> None:
         """An agent is rate limited until a moment."""
@@ -214,7 +264,8 @@ class Programs:
         text = describe_retry(event.attempt, what, event.code, event.error[:WHY])
         self._ready.append((action.token, TalkFails(name, event.attempt, event.code, text)))
 
-    def _forget_tools(self, token: int) -> None:
+    def _forget_waits(self, token: int) -> None:
+        self._asking = {asked for asked in self._asking if asked[0] != token}
         self._tools = {key: call_id for key, call_id in self._tools.items() if key[0] != token}
 
     def call_tool(self, token: int, call_id: str, name: str, arguments: dict[str, object]) -> None:
@@ -238,6 +289,28 @@ class Programs:
         call.tool_ended(call_id, outcome)
         return True
 
+    def ask(self, token: int, question: AgentQuestion) -> None:
+        """An agent asks a person."""
+        self._asking.add((token, question.id))
+        self._ready.append((token, TalkAsks(question)))
+
+    def withdraw(self, token: int, question_id: str) -> None:
+        """An agent does not wait for an answer any longer."""
+        if (token, question_id) in self._asking:
+            self._asking.remove((token, question_id))
+            self._ready.append((token, TalkWithdraws(question_id)))
+
+    def answered(self, action: AnswerQuestion) -> bool:
+        """A person has answered; ``False`` if none of these agents asked."""
+        asked = (action.token, action.question)
+        if asked not in self._asking:
+            return action.token in self._calls
+        self._asking.remove(asked)
+        call = self._calls.get(action.token)
+        if call is not None:
+            call.answered(action.question, action.answer)
+        return True
+
     def pids(self) -> list[tuple[int, str]]:
         """The processes of agents, each with the agent's name."""
         return [(pid, name) for (name, _), agent in self._agents.items() for pid in agent.pids()]
@@ -252,26 +325,26 @@ class Programs:
         for agent in self._agents.values():
             agent.close()
         self._agents.clear()
+        if self._transcripts is not None:
+            self._transcripts.close()
 
     def show(self, worker: str, text: str) -> None:
         """Show people a note."""
         if self._host is not None:
             self._host.show("note", worker, text)
 
-    def _agent(self, name: str, cwd: str) -> NdjsonAgent:
+    def _agent(self, name: str, cwd: str) -> Agent:
         agent = self._agents.get((name, cwd))
         if agent is None:
             assert self._host is not None
             config = self._config.named[name]
-            settings = config if isinstance(config, NdjsonConfig) else self._scripted(name, config, cwd)
-            kind = "ndjson" if isinstance(config, NdjsonConfig) else "scripted"
+            settings = self._scripted(name, config, cwd) if isinstance(config, ScriptedConfig) else config
             if cwd != self._workspace:
                 # Whether it will be needed there again is unknown, and the directory may be removed soon.
-                idle_s = min(settings.idle_stop_s, IDLE_ELSEWHERE_S)
-                settings = msgspec.structs.replace(settings, idle_stop_s=idle_s)
-            agent = self._agents[name, cwd] = NdjsonAgent(
-                name, settings, self._host, self._surroundings, kind=kind
-            )
+                settings = settings.kept_at_most(IDLE_ELSEWHERE_S)
+            kind = "scripted" if isinstance(config, ScriptedConfig) else "ndjson"
+            agent = open_agent(name, settings, self._host, self._surroundings, kind=kind)
+            self._agents[name, cwd] = agent
         return agent
 
     def _scripted(self, name: str, config: ScriptedConfig, cwd: str) -> NdjsonConfig:
@@ -300,13 +373,16 @@ class _Sink:
 
     def emit(self, event: AgentEvent) -> None:
         """See ``CallSink.emit``: the transcript has it already."""
+        self._programs.publish(self._action, self._name, event)
         if isinstance(event, CallStarted):
-            if self._begun:
-                self._programs.begin_again(self._action.token)
+            if self._begun or event.delivered:
+                self._programs.begin_again(self._action.token, event.delivered)
             self._begun = True
         elif isinstance(event, CallRateLimit):
-            self._waits = True
+            self._waits = event.status != "unavailable"
             self._programs.wait(self._action, self._name, event)
+        elif isinstance(event, CallRetry) and event.own:
+            return
         elif isinstance(event, CallRetry) and not self._waits:
             self._programs.attempt_failed(self._action, self._name, event)
         elif isinstance(event, CallRetry):
@@ -320,126 +396,28 @@ class _Sink:
         """See ``CallSink.call_tool``."""
         self._programs.call_tool(self._action.token, call_id, name, arguments)
 
+    def ask(self, question: AgentQuestion) -> None:
+        """See ``CallSink.ask``."""
+        self._programs.ask(self._action.token, question)
+
+    def withdraw(self, question_id: str) -> None:
+        """See ``CallSink.withdraw``."""
+        self._programs.withdraw(self._action.token, question_id)
+
     def done(self, outcome: AgentOutcome) -> None:
         """See ``CallSink.done``."""
         self.over = True
         settled = outcome if isinstance(outcome, AgentError) else self._settle(outcome)
-        self._programs.done(self._action.token, settled)
+        self._programs.done(self._action.token, self._action.key, settled)
 
     def _settle(self, result: AgentResult) -> Outcome:
         """The outcome with its cost: what the agent reports, or what the settings count if it reports none."""
-        made = make_outcome(self._action, self._name, result)
+        made = make_outcome(
+            self._action, self._name, self._programs.as_answer(self._action, self._name, result)
+        )
         reserved = self._action.reserved_usd
         if not reserved or result.usage.cost_usd is not None:
             return made
         counted = reserved if self._programs.strict else 0.0
         self.warn(f"agent {self._name} did not report its cost: {counted:.2f} USD are counted")
         return msgspec.structs.replace(made, usd=counted)
-
-
-def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentRequest:
-    """What an agent is asked for a step."""
-    args, command = action.args, action.args.command
-    # Where there is a budget, what is reserved is all that the call may cost, whatever it asked for.
-    budget = Budget(usd=action.reserved_usd or args.max_usd, turns=args.max_turns)
-    if command is None:
-        return AgentRequest(
-            run_id=run_id,
-            key=action.key,
-            worker=action.p or action.path,
-            step=action.n,
-            epoch=action.epoch,
-            inputs=_prompt_inputs(action),
-            tools=[ToolSpec(tool.name, tool.description, tool.schema) for tool in args.tools],
-            cwd=workspace,
-            name=args.name,
-            budget=budget,
-            timeout_s=action.timeout_s,
-            attempt=action.attempt,
-            may_decline=args.may_decline,
-            trace=action.trace,
-            rejected=action.rejected[0],
-            rejected_because=action.rejected[1],
-        )
-    return AgentRequest(
-        run_id=run_id,
-        key=command.key or action.key,
-        worker=action.p or action.path,
-        step=action.n,
-        epoch=action.epoch,
-        action=command.action,
-        role=command.role or ROLES.get(command.action, "general"),
-        task_id=command.task_id,
-        inputs=command.inputs,
-        expected_outputs=_outputs(command),
-        version=Version(command.snapshot_id, command.specs_hash or None),
-        pinning=command.pinning,
-        cwd=os.path.normpath(os.path.join(workspace, command.cwd)) if command.cwd else workspace,
-        name=args.name,
-        budget=_command_budget(action, command, budget),
-        timeout_s=action.timeout_s,
-        attempt=action.attempt,
-        refused_paths=command.refused_paths,
-        rejected=command.rejected or action.rejected[0],
-        rejected_because=command.rejected_because or action.rejected[1],
-        attempts_before=command.attempts_before,
-        trace=action.trace,
-    )
-
-
-def _command_budget(action: StartPrompt, command: CommandArgs, budget: Budget) -> Budget:
-    """What a command may use: what was reserved for it, where the hub knows how many are given at a time."""
-    reserved = action.reserved
-    if not command.share:
-        return msgspec.structs.replace(budget, tokens=command.max_tokens)
-    return Budget(
-        usd=budget.usd,
-        tokens=reserved.tokens or command.max_tokens,
-        turns=reserved.turns or budget.turns,
-        wall_s=reserved.wall_s or None,
-    )
-
-
-def _outputs(command: CommandArgs) -> list[ExpectedOutput]:
-    return [
-        ExpectedOutput(output.path, output.required, output.description or None)
-        for output in command.expected_outputs
-    ]
-
-
-def _prompt_inputs(action: StartPrompt) -> dict[str, object]:
-    args = action.args
-    text = f"{args.prompt}\n\n{DECLINE_REQUEST}" if args.may_decline else args.prompt
-    context: dict[str, object] = {"name": args.name}
-    if args.system:
-        context["system"] = args.system
-    inputs: dict[str, object] = {
-        "text": text,
-        "iteration": {"epoch": action.epoch, "step": action.n},
-        "context": context,
-    }
-    if args.schema is not None:
-        inputs["result_schema"] = args.schema
-    return inputs
-
-
-def make_outcome(action: StartPrompt, name: str, result: AgentResult) -> ThinkOutcome:
-    """The outcome of a step whose agent has answered."""
-    args = action.args
-    wanted = args.schema is not None and args.command is None and not result.declined
-    return ThinkOutcome(
-        key=action.key,
-        agent=name,
-        text=result.text if args.command is None else "",
-        value=msgspec.Raw(_json(result.value)) if wanted else None,
-        declined=result.declined,
-        conversation=result.conversation,
-        usd=result.usage.cost_usd or 0.0,
-        tokens=result.usage.tokens,
-        turns=result.usage.turns or 1,
-        result=None if args.command is None else msgspec.Raw(_json(result)),
-    )
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.encode(value)

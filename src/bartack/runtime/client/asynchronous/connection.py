@@ -1,4 +1,7 @@
-"""A connection to a hub on an asyncio loop, for processes that are not its workers. Its blocking twin is ``connection.py``."""
+"""A connection to a hub on an asyncio loop, for processes that are not its workers. Its blocking twin is ``connection.py``.
+
+Like there, a request that changes the run is sent again if the connection is lost meanwhile and a hub runs the run.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from bartack.errors import FrameError, HubStoppedError, RunNotActiveError
-from bartack.journal import INLINE_LIMIT
+from bartack.journal.contract import INLINE_LIMIT
 from bartack.runtime.client import requests
 from bartack.runtime.client.peer import HubPeer, encode_request
 from bartack.runtime.protocol import frames as f
@@ -36,6 +39,11 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._held = 0
+        self._connecting = asyncio.Lock()
+        self._closed = asyncio.Event()
+        """The transport has reported that the connection is lost; set before there is one."""
+        self._closed.set()
+        self._has_left = False
 
     @classmethod
     async def open(cls, run: RunDir) -> Self:
@@ -67,6 +75,29 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
             frame = await asyncio.to_thread(self._frame, do, request, value)
         else:
             frame = self._frame(do, request, value)
+        try:
+            return await self._exchange(frame, do)
+        except RunNotActiveError:
+            if not frame.id or self._has_left:
+                raise
+        await self._reconnect()
+        return await self._exchange(frame, do)
+
+    async def _reconnect(self) -> None:
+        """Connect to the hub again, unless another task has done so. Messages that this process held have gone back.
+
+        Raises:
+            RunNotActiveError: No process runs the run.
+        """
+        async with self._connecting:
+            if self._transport is None or self._transport.is_closing():
+                await self._closed.wait()  # bartack: allow[wait_without_deadline] the loop closes it now
+                sock = await asyncio.to_thread(open_connection, self._run)
+                self._hub_pid = peer_pid(sock)
+                loop = asyncio.get_running_loop()
+                await loop.create_unix_connection(lambda: self, sock=sock)
+
+    async def _exchange(self, frame: f.Ask, do: str) -> bytes:
         number = frame.i
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
@@ -111,6 +142,7 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
 
     def close(self) -> None:
         """Leave the run; held messages go back."""
+        self._has_left = True
         if self._renewal is not None:
             self._renewal.cancel()
         if self._transport is not None:
@@ -122,6 +154,8 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
         """See ``asyncio.Protocol``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._frames = f.FrameReader()
+        self._closed.clear()
         self._send(self._hello())
 
     def data_received(self, data: bytes) -> None:
@@ -135,6 +169,8 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._transport = None
+        self._closed.set()
+        self._held = 0
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._gone())

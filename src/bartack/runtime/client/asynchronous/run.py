@@ -1,6 +1,6 @@
 """``Run`` on an asyncio loop: the same methods, to be awaited. Cancelling one loses nothing.
 
-Most methods execute that of ``Run`` in a thread. The session that ``join`` opens is in ``async_session.py``.
+Most methods execute that of ``Run`` in a thread. The session that ``join`` opens is in ``session.py``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
-from bartack.journal import Entry, open_reader
-from bartack.runtime.client.async_session import SLICE_S, AsyncSession, in_slices
+from bartack.journal import Entry
+from bartack.runtime.client.asynchronous.session import SLICE_S, AsyncSession, in_slices
 from bartack.runtime.client.run import Question, Run, RunState
 from bartack.runtime.context.decorators import Worker, WorkerCall
 from bartack.runtime.protocol.values import codec
+from bartack.runtime.rundir.layout import kept_run
 from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus
 
 if TYPE_CHECKING:
@@ -201,6 +202,6 @@ class AsyncRun:
 
     def _entries(self, first: int, *, follow: bool) -> Sequence[Entry]:
         """The entries from a place on. If there is none yet and ``follow``, those of the next moments."""
-        with open_reader(self._run.dir) as reader:
+        with kept_run(self._run.dir).open_reader() as reader:
             there = [entry for entry in reader.read() if entry.seq >= first]
             return there or (list(reader.follow(first, timeout_s=SLICE_S)) if follow else [])

@@ -1,4 +1,4 @@
-"""The loop of a hub, as agents that are programs see it: ``HubHost``, for ``agent_programs.py``."""
+"""The loop of a hub, as agents that are programs see it: ``HubHost``, for ``programs.py``."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import errno
 import os
 import selectors
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bartack.core import Account, Clock
+from bartack.core.accounts import Account
+from bartack.core.clock import Clock
+from bartack.runtime.hub.agents.bridges import Bridges, HubBridge
 from bartack.runtime.hub.machine import check_room
 from bartack.runtime.hub.poller import READ, WRITE, Poller
-from bartack.supervision import (
+from bartack.supervision.parent.client import ParentClient
+from bartack.supervision.parent.wire import (
     Exited,
     Gone,
-    ParentClient,
     ParentDied,
     ParentEvent,
     Started,
     StartFailed,
-    files_limit,
 )
+from bartack.supervision.process.limits import files_limit
 
 if TYPE_CHECKING:
-    from bartack.agents import AgentProcess
+    from bartack.agents.process.process import AgentProcess
 
 Show = Callable[[Literal["note"], str, str], None]
 
@@ -39,14 +41,16 @@ class HubHost:
         show: Show,
         clock: Clock,
         account: Account | None = None,
+        bridges: Bridges | None = None,
     ) -> None:
         self._account = account
+        self._bridges = bridges
         self.clock = clock
         self.show = show
         self._poller = poller
         self._keeper = keeper
         self._new_token = new_token
-        self._owners: dict[int, AgentProcess] = {}
+        self._owners: dict[int, AgentProcess[Any]] = {}
         self._watched: dict[int, tuple[int, Callable[[], None]]] = {}
 
     @property
@@ -56,11 +60,13 @@ class HubHost:
 
     def start(
         self,
-        owner: AgentProcess,
+        owner: AgentProcess[Any],
         argv: Sequence[str],
         cwd: str,
         env: Mapping[str, str],
         fds: tuple[int, int, int],
+        *,
+        relayed: bool = False,
     ) -> int:
         """See ``Host.start``."""
         number = self._new_token()
@@ -73,7 +79,7 @@ class HubHost:
         keeper = self._keeper()
         if keeper is None:
             raise OSError(errno.ESRCH, "the program that runs commands died too often")
-        keeper.exec(number, [argv], cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+        keeper.exec(number, [argv], cwd, env, stdin=stdin, stdout=stdout, stderr=stderr, relayed=relayed)
         self._owners[number] = owner
         return number
 
@@ -104,6 +110,12 @@ class HubHost:
         del self._watched[fd]
         self._poller.unregister(fd)
 
+    def open_bridge(self, on_bytes: Callable[[bytes], None], on_closed: Callable[[], None]) -> HubBridge:
+        """See ``BridgeHost.open_bridge``."""
+        if self._bridges is None:
+            raise OSError(errno.ENOTCONN, "this loop has no socket that a bridge could connect to")
+        return self._bridges.open(on_bytes, on_closed)
+
     def event(self, event: ParentEvent) -> bool:
         """Handle a report of the keeper; ``False`` if it is not about the process of an agent."""
         number = getattr(event, "token", None)
@@ -117,9 +129,9 @@ class HubHost:
                 owner.started(pids[0])
             case Exited(statuses=statuses):
                 owner.exited(statuses[-1])
-            case Gone():
+            case Gone(leftovers=leftovers):
                 del self._owners[number]
-                owner.gone()
+                owner.gone(leftovers)
             case StartFailed(problem=problem):
                 del self._owners[number]
                 owner.failed(problem)

@@ -1,6 +1,6 @@
 """``Session`` on an asyncio loop: the same methods, to be awaited. Cancelling one loses no message.
 
-The requests are built in ``requests.py``. Requests to the hub wait on the loop; what reads files is executed in a thread.
+The requests are built in ``client/requests.py``. Requests to the hub wait on the loop; what reads files is executed in a thread.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from bartack.errors import (
     SessionFailedError,
     TypeMismatchError,
 )
-from bartack.messaging import BroadcastResult, Moment, SendOptions, SendOutcome, mailbox_of
+from bartack.messaging import BroadcastResult, SendOptions, SendOutcome
+from bartack.messaging.mailboxes import mailbox_of
+from bartack.messaging.options import Moment
 from bartack.runtime.client import requests
-from bartack.runtime.client.async_connection import AsyncHubClient
+from bartack.runtime.client.asynchronous.connection import AsyncHubClient
 from bartack.runtime.client.session import HeldMessage, JoinedRun, Mailboxes, find_session, read_timestamp
 from bartack.runtime.protocol.steps import Held, MailboxStats
 from bartack.runtime.protocol.values import codec

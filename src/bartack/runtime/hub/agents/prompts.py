@@ -1,7 +1,7 @@
 """Calls of agents that are under way: which agents are configured, what they still do, and when a reply is due.
 
 Replies are checked here against what was asked for, in one place for all agents. An invalid reply leads to one more request in the
-same conversation, a second one is an error. Both requests are one step. Agents that are programs are in ``agent_programs.py``.
+same conversation, a second one is an error. Both requests are one step. Agents that are programs are in ``programs.py``.
 """
 
 from __future__ import annotations
@@ -14,20 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from bartack.agents import (
-    DECLINE_REQUEST,
-    ROLES,
-    Prompt,
-    ReplyFaultsError,
-    Role,
-    ScriptedAgent,
-    ScriptedCall,
-    ScriptedReply,
-    read_reply,
-    repair_request,
-    reply_schema,
-)
-from bartack.core import Clock, SystemClock
+from bartack.agents import AgentAnswer, AgentQuestion, ScriptedAgent
+from bartack.agents.in_words import reply_schema
+from bartack.agents.protocol.messages import ROLES, Role
+from bartack.agents.reply import DECLINE_REQUEST, ReplyFaultsError, read_reply, repair_request
+from bartack.agents.scripted.scripted import Prompt, ScriptedAsk, ScriptedCall, ScriptedReply
+from bartack.core.clock import Clock, SystemClock
 from bartack.errors import (
     AgentCapabilityError,
     AgentConfigError,
@@ -36,21 +28,23 @@ from bartack.errors import (
     ReplyInvalidError,
     ScriptError,
 )
-from bartack.runtime.kernel.actions import StartPrompt
-from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
-from bartack.runtime.protocol.steps import CommandArgs, ThinkOutcome
+from bartack.runtime.kernel.actions import AnswerQuestion, StartPrompt
+from bartack.runtime.kernel.tools import TalkAsks, TalkBegins, TalkFails, TalkWaits, TalkWithdraws, ToolCall
+from bartack.runtime.protocol.steps import CommandArgs, ThinkOutcome, UsageFacts
 
 if TYPE_CHECKING:
-    from bartack.runtime.hub.agent_programs import Programs
+    from bartack.agents import Usage
+    from bartack.agents.scripted.talk import ScriptedTalk
+    from bartack.runtime.hub.agents.programs import Programs
 
 Outcome = ThinkOutcome | AgentError
 
 
 class Event(NamedTuple):
-    """An agent calls a tool, begins anew, is asked again, has replied, or could not."""
+    """An agent calls a tool, asks a person, withdraws a question, begins anew, is asked again, has replied, or could not."""
 
     token: int
-    what: Outcome | ToolCall | TalkBegins | TalkWaits | TalkFails
+    what: Outcome | ToolCall | TalkAsks | TalkWithdraws | TalkBegins | TalkWaits | TalkFails
 
 
 class _Call:
@@ -64,9 +58,13 @@ class _Call:
         command = action.args.command
         self.schema = action.args.schema if command is None else reply_schema(command.action)
         """What the reply has to be."""
+        self.asks = deque(reply.asks)
+        self.asked: ScriptedAsk | None = None
+        """The question that waits for its answer."""
         self.left = deque(reply.calls)
         self.current: ScriptedCall | None = None
         self.requests = 0
+        """How many questions it has asked and tools it has called."""
 
 
 class Prompts:
@@ -93,10 +91,13 @@ class Prompts:
         self._due: list[tuple[float, int, Event]] = []
         self._later: list[tuple[float, int, StartPrompt]] = []
         """Prompts to agents that are rate limited, and when they are sent again."""
+        self._talks: dict[int, ScriptedTalk] = {}
+        """The transcripts of calls of scripted agents that are under way."""
 
     def start(self, action: StartPrompt) -> None:
         """Call an agent; ``take_ready`` returns what it does when it is due."""
         try:
+            self._check(action)
             if self.programs is not None and self.programs.serves(self._name(action), action.args):
                 self.programs.start(action, self._name(action))
             elif action.args.command is not None and not action.args.command.prompt:
@@ -106,6 +107,12 @@ class Prompts:
                 self._continue(call)
         except AgentError as error:
             self._end(action.token, error)
+
+    def _check(self, action: StartPrompt) -> None:
+        if action.args.schema is not None or action.args.tools:
+            from bartack.runtime.hub.agents.requests import check_schemas  # noqa: PLC0415 - most prompts want text
+
+            check_schemas(self._name(action), action.args)
 
     def stop(self, token: int) -> None:
         """Cancel a call; that is its outcome, at once, or when the processes of a program have ended."""
@@ -124,11 +131,26 @@ class Prompts:
         call = self._calls.get(token)
         if call is None or call.current is None or request != call.requests:
             return
+        if token in self._talks:
+            self._talks[token].tool_ended(failed=bool(problem))
         try:
             _check_answer(call, value, problem)
             self._continue(call)
         except AgentError as error:
             self._end(token, error)
+
+    def answer_question(self, action: AnswerQuestion) -> None:
+        """A question of an agent was answered."""
+        if self.programs is not None and self.programs.answered(action):
+            return
+        call = self._calls.get(action.token)
+        if call is None or call.asked is None or action.question != f"ask-{call.requests}":
+            return
+        try:
+            _check_reply(call, action.answer)
+            self._continue(call)
+        except AgentError as error:
+            self._end(action.token, error)
 
     def next_in_s(self) -> float | None:
         """Seconds until the next thing is due."""
@@ -147,7 +169,10 @@ class Prompts:
         ready = [Event(token, what) for token, what in of_programs]
         self._start_due()
         while self._due and self._due[0][0] <= self._now():
-            ready.append(heapq.heappop(self._due)[2])
+            event = heapq.heappop(self._due)[2]
+            if event.token in self._talks and isinstance(event.what, Outcome):
+                self._talks.pop(event.token).finished(event.what)
+            ready.append(event)
         return ready
 
     def _is_idle(self) -> bool:
@@ -169,8 +194,8 @@ class Prompts:
 
     def _obey(self, action: StartPrompt, command: CommandArgs) -> Outcome:
         """Have a scripted agent execute a command without a process, as runs in memory do."""
-        from bartack.agents import obey  # noqa: PLC0415 - only runs in memory need it
-        from bartack.runtime.hub.agent_programs import make_outcome, make_request  # noqa: PLC0415 - likewise
+        from bartack.agents.scripted.call import obey  # noqa: PLC0415 - only runs in memory need it
+        from bartack.runtime.hub.agents.requests import make_outcome, make_request  # noqa: PLC0415 - likewise
 
         name = self._name(action)
         request = make_request(action, self._run_id, command.cwd or self._cwd)
@@ -202,26 +227,48 @@ class Prompts:
             text, key, cwd = args.command.prompt, args.command.key or key, args.command.cwd or cwd
             if args.command.rejected:
                 key = f"{key}:{action.p}:{action.n}"  # its answer under this key was refused
-                text = f"{text}\n\n{_refusal(args.command)}" if args.command.rejected_because else text
+                from bartack.runtime.hub.agents.requests import refusal  # noqa: PLC0415 - most answers are not refused
+
+                text = f"{text}\n\n{refusal(args.command)}" if args.command.rejected_because else text
         if action.rejected[0]:
             # The key of the step is another one than before, but that of a command is its own.
             key = f"{key}:{action.key}"
             text = f"{text}\n\nYour last answer was refused: {action.rejected[1]}"
         while (before := agent.recall(key)) is not None and before.until_s:
             key = f"{key}:again"  # its answer under this key was that it is rate limited
+        talk = self._transcribe(action, name)
         reply = agent.reply(Prompt(key, args.name, text, cwd, role))
         if args.command is None and self.programs is not None:
             for denied in reply.denials:
                 self.programs.show(action.path, f"agent {name}: {denied}")
+                if talk is not None:
+                    talk.notice(str(denied))
         return _Call(action, agent, name, reply)
 
+    def _transcribe(self, action: StartPrompt, name: str) -> ScriptedTalk | None:
+        """The transcript of a call that begins, or begins again; a run in memory has none."""
+        if self.programs is None:
+            return None
+        talk = self._talks.get(action.token)
+        if talk is None:
+            talk = self._talks[action.token] = self.programs.transcribe(action, name, self._clock)
+        talk.started(action.attempt)
+        return talk
+
     def _continue(self, call: _Call) -> None:
-        """The next call of a tool, or the reply."""
+        """The next question, the next call of a tool, or the reply."""
         token = call.action.token
-        if call.left:
+        if call.asks:
+            call.asked = call.asks.popleft()
+            call.requests += 1
+            self._put(token, TalkAsks(_question(call.asked, f"ask-{call.requests}")))
+        elif call.left:
             call.current = call.left.popleft()
             call.requests += 1
             arguments = msgspec.json.encode(call.current.arguments, order="deterministic")
+            if token in self._talks:
+                own_id = call.current.id or f"call-{call.requests}"
+                self._talks[token].tool_called(own_id, call.current.tool, arguments.decode())
             self._put(token, ToolCall(call.requests, call.current.tool, arguments, call.current.id))
         elif call.reply.until_s:
             self._wait(call)
@@ -235,6 +282,8 @@ class Prompts:
         action, reply = call.action, call.reply
         until = self._clock.now_us() + int(reply.until_s * 1e6)
         self._calls.pop(action.token, None)
+        if action.token in self._talks:
+            self._talks[action.token].limited(until, reply.failure)
         self._put(action.token, TalkWaits(until, call.name, reply.failure))
         again = (self._now() + reply.until_s, next(self._numbers), action)
         heapq.heappush(self._later, again)
@@ -246,6 +295,7 @@ class Prompts:
     def _conclude(self, call: _Call) -> Outcome:
         """The reply as what was asked for. The agent may correct an invalid one, once."""
         reply = call.reply
+        self._said(call, reply)
         try:
             return self._read(call, reply)
         except ReplyFaultsError as faults:
@@ -253,11 +303,18 @@ class Prompts:
             repaired = None if reply.exact else self._repair(call, repair_request(faults.faults, call.schema))
             if repaired is None:
                 raise _charged(ReplyInvalidError(call.name, str(faults), reply.text), reply) from None
+            if call.action.token in self._talks:
+                self._talks[call.action.token].retried("invalid_reply", str(faults))
+        self._said(call, repaired)
         try:
             return self._read(call, repaired, reply)
         except ReplyFaultsError as faults:
             error = ReplyInvalidError(call.name, str(faults), repaired.text)
             raise _charged(error, reply, repaired) from None
+
+    def _said(self, call: _Call, reply: ScriptedReply) -> None:
+        if call.action.token in self._talks:
+            self._talks[call.action.token].said(reply.text, _usage_of(reply))
 
     def _read(self, call: _Call, reply: ScriptedReply, first: ScriptedReply | None = None) -> ThinkOutcome:
         args = call.action.args
@@ -272,13 +329,15 @@ class Prompts:
             usd=reply.usd + (first.usd if first is not None else 0.0),
             tokens=reply.tokens + (first.tokens if first is not None else 0),
             turns=1 if first is None else 2,
+            usage=_usage_facts(*([reply] if first is None else [first, reply])),
         )
         return outcome if args.command is None else self._answer(call, outcome, read.value)
 
     def _answer(self, call: _Call, outcome: ThinkOutcome, value: object) -> ThinkOutcome:
         """A reply to the text of a command, as the answer to the command."""
-        from bartack.agents import AgentResult, Usage, answer_event  # noqa: PLC0415 - most prompts are not commands
-        from bartack.runtime.hub.agent_programs import make_request  # noqa: PLC0415 - likewise
+        from bartack.agents import AgentResult, Usage  # noqa: PLC0415 - most prompts are not commands
+        from bartack.agents.in_words import answer_event  # noqa: PLC0415 - most prompts are not commands
+        from bartack.runtime.hub.agents.requests import make_request  # noqa: PLC0415 - likewise
 
         request = make_request(call.action, self._run_id, self._cwd)
         usage = Usage(input_tokens=outcome.tokens, turns=outcome.turns, cost_usd=outcome.usd)
@@ -309,7 +368,7 @@ class Prompts:
         self._calls.pop(token, None)
         self._put(token, outcome, delay_s)
 
-    def _put(self, token: int, what: Outcome | ToolCall | TalkWaits, delay_s: float = 0.0) -> None:
+    def _put(self, token: int, what: Outcome | ToolCall | TalkAsks | TalkWaits, delay_s: float = 0.0) -> None:
         heapq.heappush(self._due, (self._now() + delay_s, next(self._numbers), Event(token, what)))
 
 
@@ -324,10 +383,40 @@ def _check_answer(call: _Call, value: bytes, problem: str) -> None:
         raise ScriptError(call.name, f"{made.tool} returned {found!r}, and {made.expect!r} was expected")
 
 
-def _refusal(command: CommandArgs) -> str:
-    """The text about a refused answer, for an agent that only takes prompts."""
-    number = f" (attempt {command.attempts_before})" if command.attempts_before else ""
-    return f"Your last answer{number} was refused ({command.rejected}): {command.rejected_because}"
+def _question(asked: ScriptedAsk, own_id: str) -> AgentQuestion:
+    return AgentQuestion(
+        id=own_id,
+        kind=asked.kind,
+        text=asked.question,
+        options=asked.options,
+        tool=asked.tool,
+        input=asked.input,
+        default=asked.default,
+    )
+
+
+def _check_reply(call: _Call, answer: AgentAnswer) -> None:
+    """Raise if the answer to a question is not what the script expects."""
+    made, call.asked = call.asked, None
+    assert made is not None
+    found = answer.refused or answer.text
+    if made.expect is not msgspec.UNSET and found != made.expect:
+        raise ScriptError(
+            call.name, f"the answer to {made.question!r} is {found!r}, and {made.expect!r} was expected"
+        )
+
+
+def _usage_of(reply: ScriptedReply) -> Usage:
+    from bartack.agents.scripted.talk import scripted_usage  # noqa: PLC0415 - only runs with scripted agents need it
+
+    return scripted_usage(reply.by_kind, 1, reply.usd)
+
+
+def _usage_facts(*replies: ScriptedReply) -> UsageFacts | None:
+    from bartack.agents.usage import total_usage  # noqa: PLC0415 - only runs with scripted agents need it
+    from bartack.runtime.hub.agents.requests import usage_facts  # noqa: PLC0415 - likewise
+
+    return usage_facts(total_usage([_usage_of(reply) for reply in replies]))
 
 
 def _charged(error: AgentError, *replies: ScriptedReply) -> AgentError:
