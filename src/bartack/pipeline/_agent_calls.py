@@ -11,7 +11,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of, total_usage
+from bartack.agents import AgentResult, Usage, command_key
+from bartack.agents.protocol.messages import ROLES, Finding
+from bartack.agents.replies import findings_of
+from bartack.agents.usage import total_usage
 from bartack.errors import AgentError, BudgetExceededError, WorktreeError
 from bartack.pipeline._steps import (
     accept,
@@ -25,7 +28,8 @@ from bartack.pipeline._steps import (
 )
 from bartack.pipeline._templates import fill
 from bartack.pipeline.records._done_before import Notebook, Past
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records._transcript import describe_answer, describe_command
+from bartack.pipeline.records.records import (
     Accepted,
     Checks,
     Lane,
@@ -38,7 +42,6 @@ from bartack.pipeline.records._records import (
     StopPlace,
     TaskRecord,
 )
-from bartack.pipeline.records._transcript import describe_answer, describe_command
 from bartack.pipeline.worktree._isolated import begin_review, review_name
 from bartack.pipeline.worktree._lane_work import enter
 from bartack.pipeline.worktree._lanes import check_place, place_of, tally

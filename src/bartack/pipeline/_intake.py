@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from bartack.agents import Event
+from bartack.agents.protocol.messages import Event
 from bartack.errors import NoCandidatesError
 from bartack.pipeline._agent_calls import AgentCalls, Answer, Cause
 from bartack.pipeline._proposal import read_proposal
 from bartack.pipeline._steps import snapshots_of
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records.records import (
     Decision,
     DerivedTask,
     Place,

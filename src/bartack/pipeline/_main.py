@@ -9,15 +9,14 @@ from hashlib import sha256
 
 import msgspec
 
-from bartack.agents import open_artifact
+from bartack.agents.artifacts import open_artifact
 from bartack.errors import ActivationError, PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
 from bartack.pipeline._parallel import SideBySide, result_of
 from bartack.pipeline._proposal import is_reserved, sort_tasks
-from bartack.pipeline._settings import newer_settings
 from bartack.pipeline._steps import count_receipts, count_rewinds, stop_here
 from bartack.pipeline._task import task
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records.records import (
     Activated,
     PipelineOrder,
     Place,
@@ -29,6 +28,7 @@ from bartack.pipeline.records._records import (
     TaskResult,
     plain_result,
 )
+from bartack.pipeline.settings import newer_settings
 from bartack.runtime import Context, step, worker
 
 

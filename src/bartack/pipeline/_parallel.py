@@ -14,7 +14,7 @@ import msgspec
 from bartack.pipeline._steps import find_left
 from bartack.pipeline._task import check_result, task
 from bartack.pipeline.records._done_before import join_notes
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records.records import (
     Base,
     Delivered,
     Lane,

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from bartack.agents import check_path
+from bartack.agents.artifacts import check_path
 from bartack.errors import ActivationError, UnsafePathError
-from bartack.pipeline.records._records import DerivedTask, PlanCandidate, Proposal, TaskRecord
+from bartack.pipeline.records.records import DerivedTask, PlanCandidate, Proposal, TaskRecord
 from bartack.pipeline.worktree._worktrees import RESULT
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")

@@ -11,11 +11,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bartack.config.load import Config
-from bartack.pipeline._resume import owning
-from bartack.runtime.hub.serve import serve
+from bartack.pipeline.resume import owning
+from bartack.runtime.hub.serve import Instructions, serve
+from bartack.runtime.hub.serve import main as serve_run
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Describe
+
+
+def main(argv: list[str], *, instructions: Instructions) -> int:
+    """Run a run of the pipeline; see ``main`` of any other hub."""
+    return serve_run(argv, _around, instructions)
 
 
 def _around(

@@ -15,8 +15,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bartack.agents import Finding, moment, open_artifact
-from bartack.core import Redactor, SystemClock, is_disk_trouble, replace_file
+from bartack.agents.artifacts import open_artifact
+from bartack.agents.protocol.ids import moment
+from bartack.agents.protocol.messages import Finding
+from bartack.core.clock import SystemClock
+from bartack.core.disk import is_disk_trouble
+from bartack.core.files import replace_file
+from bartack.core.redact import Redactor
 from bartack.errors import (
     AgentBudgetError,
     AgentReplyError,
@@ -34,11 +39,10 @@ from bartack.errors import (
     UnsafePathError,
 )
 from bartack.pipeline._proposal import proposal_problem
-from bartack.pipeline._settings import current_hub, load_settings, newer_settings, renew
 from bartack.pipeline.records._attempts import find_attempts
 from bartack.pipeline.records._done_before import Notebook
-from bartack.pipeline.records._receipts import receipts_of, store_receipt
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records.receipts import receipts_of, store_receipt
+from bartack.pipeline.records.records import (
     Accepted,
     Checks,
     FindingsFile,
@@ -51,12 +55,13 @@ from bartack.pipeline.records._records import (
     Stop,
     TestRun,
 )
-from bartack.pipeline.snapshot._listing import SnapshotOptions
-from bartack.pipeline.snapshot._manifest import write_manifest
+from bartack.pipeline.settings import current_hub, load_settings, newer_settings, renew
 from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.snapshot._patterns import Patterns
-from bartack.pipeline.snapshot._sections import check_edit
-from bartack.pipeline.snapshot._snapshot import capture
+from bartack.pipeline.snapshot.listing import SnapshotOptions
+from bartack.pipeline.snapshot.manifest import write_manifest
+from bartack.pipeline.snapshot.sections import check_edit
+from bartack.pipeline.snapshot.snapshot import capture
 from bartack.pipeline.worktree._isolated import end_review
 from bartack.pipeline.worktree._lanes import check_place
 from bartack.pipeline.worktree._whose import Blame, blame, leave_out_others

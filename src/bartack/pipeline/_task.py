@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import Finding
+from bartack.agents.protocol.messages import Finding
 from bartack.errors import (
     BartackError,
     MessageTooLargeError,
@@ -22,7 +22,9 @@ from bartack.errors import (
 )
 from bartack.pipeline._agent_calls import AgentCalls, Answer, Cause
 from bartack.pipeline._steps import CANNOT_RUN, judge_tests
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records._stages import STAGES, Stages
+from bartack.pipeline.records._transcript import describe_gate
+from bartack.pipeline.records.records import (
     KEPT_BYTES,
     Gate,
     Lane,
@@ -35,8 +37,6 @@ from bartack.pipeline.records._records import (
     TaskResult,
     TestRun,
 )
-from bartack.pipeline.records._stages import STAGES, Stages
-from bartack.pipeline.records._transcript import describe_gate
 from bartack.pipeline.worktree._lane_work import conflict_findings, enter
 from bartack.pipeline.worktree._lanes import commit_work, look_for_marks
 from bartack.runtime import Context, worker

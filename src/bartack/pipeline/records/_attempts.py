@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import conversation_id
+from bartack.agents.protocol.ids import conversation_id
 from bartack.runtime.rundir.receipts import Attempt, Receipt
 
 

@@ -18,8 +18,9 @@ from typing import TypeVar
 
 import msgspec
 
-from bartack.core import make_private, open_private
-from bartack.pipeline.records._records import Left, Noted, Spent
+from bartack.core.files import open_private
+from bartack.core.trust import make_private
+from bartack.pipeline.records.records import Left, Noted, Spent
 
 T = TypeVar("T")
 

@@ -7,8 +7,10 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.agents import AgentResult, Finding, findings_of
-from bartack.pipeline.records._records import Gate
+from bartack.agents import AgentResult
+from bartack.agents.protocol.messages import Finding
+from bartack.agents.replies import findings_of
+from bartack.pipeline.records.records import Gate
 from bartack.runtime.rundir.pipeline_transcript import cut_line
 from bartack.runtime.rundir.receipts import Receipt
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.pipeline.snapshot._sections import find_headings, split_lines
+from bartack.pipeline.snapshot.sections import find_headings, split_lines
 
 STRATEGY: Final = "heuristic:v2"
 EXTENSIONS: Final = frozenset({b".md", b".rst", b".txt"})

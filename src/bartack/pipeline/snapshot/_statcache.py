@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import make_private, open_private, replace_file
+from bartack.core.files import open_private, replace_file
+from bartack.core.trust import make_private
 from bartack.runtime.rundir.snapshots import FileEntry
 
 GRAIN_NS: Final = 2_000_000_000

@@ -1,6 +1,6 @@
 """Git in one directory, called with exact words: how a command is run, and what a lock means that a killed one has left.
 
-Which options and variables every call has is in ``core/_git.py``; what is done with git is in ``_worktrees.py``.
+Which options and variables every call has is in ``core/git.py``; what is done with git is in ``_worktrees.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from bartack.core import find_git, git_command, git_environment
+from bartack.core.git import find_git, git_command, git_environment
 from bartack.errors import GitError
 
 NEEDED: Final = (2, 38)

@@ -11,10 +11,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from bartack.agents import open_artifact
-from bartack.core import replace_file, safe_join
+from bartack.agents.artifacts import open_artifact
+from bartack.core.files import replace_file
+from bartack.core.paths import safe_join
 from bartack.errors import GitError, UnsafePathError
-from bartack.pipeline.records._records import Lane, Place, ReviewTree, Settings
+from bartack.pipeline.records.records import Lane, Place, ReviewTree, Settings
 from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 from bartack.pipeline.worktree._git import Git

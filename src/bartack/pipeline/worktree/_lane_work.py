@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bartack.agents import Finding
+from bartack.agents.protocol.messages import Finding
 from bartack.errors import ShellError, WorktreeError
-from bartack.pipeline.records._records import KEPT_BYTES, Lane, Place, Settings
+from bartack.pipeline.records.records import KEPT_BYTES, Lane, Place, Settings
 from bartack.pipeline.worktree._lanes import note_prepared, open_worktree, place_of
 from bartack.runtime import Context
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import replace_file
+from bartack.core.files import replace_file
 from bartack.errors import WorktreeDirtyError
-from bartack.pipeline.records._receipts import receipt_files, receipts_of
-from bartack.pipeline.records._records import (
+from bartack.pipeline.records.receipts import receipt_files, receipts_of
+from bartack.pipeline.records.records import (
     Base,
     Committed,
     Delivered,

@@ -12,19 +12,22 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from bartack.errors import GitError
-from bartack.pipeline.records._records import Place
+from bartack.pipeline.records.records import Place
 from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 from bartack.pipeline.worktree._git import Git
+from bartack.runtime.rundir.layout import kept_run
 from bartack.runtime.rundir.receipts import Attempt
 from bartack.runtime.rundir.snapshots import Change
-from bartack.supervision import ProcessFacts, descendants, iter_outputs, iter_processes, read_line
+from bartack.supervision.process.facts import ProcessFacts
+from bartack.supervision.process.line import read_line
+from bartack.supervision.process.system import iter_outputs, iter_processes
+from bartack.supervision.process.tree import descendants
 
 _CACHES: Final = (
     "__pycache__/", "*.pyc", "*.pyo", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
@@ -131,8 +134,8 @@ def blame(place: Place, changes: list[Change], own: Collection[str], attempts: I
 
 def _hub(place: Place) -> int:
     """The process that runs the run; this one, if no other does."""
-    with suppress(OSError, msgspec.MsgspecError):
-        found = msgspec.json.decode(Path(place.run_dir, "run.json").read_bytes(), type=_RunFile)
+    with suppress(msgspec.MsgspecError):
+        found = msgspec.json.decode(kept_run(place.run_dir).summary() or b"", type=_RunFile)
         return found.pid or os.getpid()
     return os.getpid()
 

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bartack.core import make_private
+from bartack.core.trust import make_private
 from bartack.errors import GitError, WorktreeError
-from bartack.pipeline.records._records import Base, Delivered, Merged
+from bartack.pipeline.records.records import Base, Delivered, Merged
 from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.worktree._git import Git, check_version
 from bartack.pipeline.worktree._left_out import find_unborn, leaving_out

@@ -1,6 +1,6 @@
 """How far a run of the pipeline is: its stage, its tasks, and the last answer of each agent. A pure fold of the journal.
 
-What the entries of the journal mean is in ``_facts.py``.
+What the entries of the journal mean is in ``facts.py``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Final, Literal, cast, get_args
 
 import msgspec
 
+from bartack.depot import KeptRun
 from bartack.errors import StepCancelledError
-from bartack.journal import FileReader, open_reader
-from bartack.pipeline.records._facts import Fact, FactMaker, read_facts
-from bartack.pipeline.records._records import (
+from bartack.journal import JournalReader
+from bartack.pipeline.records.facts import Fact, FactMaker, read_facts
+from bartack.pipeline.records.records import (
     Accepted,
     Activated,
     Delivered,
@@ -26,6 +27,7 @@ from bartack.pipeline.records._records import (
 )
 from bartack.runtime.protocol.steps import ThinkArgs
 from bartack.runtime.rundir.find import shorten_goal
+from bartack.runtime.rundir.layout import kept_run
 from bartack.runtime.state.entries import RunEnded
 
 Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "merge", "complete"]
@@ -80,17 +82,17 @@ class Progress(msgspec.Struct):
     """Where the work of tasks side by side is."""
 
 
-def read_progress(run_dir: str | os.PathLike[str]) -> Progress:
-    """How far a run is, from its journal."""
-    return fold(read_facts(run_dir))
+def read_progress(run: KeptRun | str | os.PathLike[str]) -> Progress:
+    """How far a run is, from its journal; the run, or its directory."""
+    return make_progress(read_facts(run))
 
 
 class ProgressReader:
     """How far a run is, read again and again: each entry of the journal is read once."""
 
-    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
-        self._run_dir = run_dir
-        self._reader: FileReader | None = None
+    def __init__(self, run: KeptRun | str | os.PathLike[str]) -> None:
+        self._run = kept_run(run)
+        self._reader: JournalReader | None = None
         self._folding = _Fold()
 
     def read(self) -> Progress:
@@ -100,7 +102,7 @@ class ProgressReader:
             JournalError: The journal cannot be read.
         """
         if self._reader is None:
-            self._reader = open_reader(self._run_dir)
+            self._reader = self._run.open_reader()
             self._maker = FactMaker(self._reader.load_value)
         for fact in self._maker.take(self._reader.read_on()):
             self._folding.take(fact)
@@ -113,7 +115,7 @@ class ProgressReader:
             self._reader = None
 
 
-def fold(facts: Iterable[Fact]) -> Progress:
+def make_progress(facts: Iterable[Fact]) -> Progress:
     """How far a run is, from its facts."""
     folding = _Fold()
     for fact in facts:

@@ -13,16 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bartack.agents import ScriptedConfig, check_agents
+from bartack.agents.config import ScriptedConfig
+from bartack.agents.doctor.doctor import check_agents
 from bartack.config.load import Config
 from bartack.config.sections import SnapshotConfig
-from bartack.core import safe_join, unknown_name
+from bartack.core.flaws import unknown_name
+from bartack.core.paths import safe_join
 from bartack.errors import BartackError, ConfigError, GitError, SnapshotReadError, UnsafePathError
-from bartack.pipeline._settings import PipelineRole, choose_agents
 from bartack.pipeline._templates import load_templates
-from bartack.pipeline.snapshot._listing import Lister, Listing, SnapshotOptions
+from bartack.pipeline.settings import PipelineRole, choose_agents
 from bartack.pipeline.snapshot._patterns import Patterns
-from bartack.pipeline.worktree._old_worktrees import check_repository
+from bartack.pipeline.snapshot.listing import Lister, Listing, SnapshotOptions
+from bartack.pipeline.worktree.old_worktrees import check_repository
 
 _SHELL_WORDS: Final = frozenset(
     {

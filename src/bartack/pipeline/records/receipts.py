@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import make_private, replace_file
+from bartack.core.files import replace_file
+from bartack.core.trust import make_private
 from bartack.errors import ReceiptConflictError
 from bartack.runtime.rundir.receipts import Receipt, iter_receipts
 

@@ -1,6 +1,6 @@
 """The facts of a run of the pipeline, in order, from its journal. Its progress and its ledger are made of them.
 
-The values are in ``_records.py``; ``_task_state.py`` and ``_ledger.py`` add them up.
+The values are in ``records.py``; ``task_state.py`` and ``ledger.py`` add them up.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from bartack.agents import AgentResult
-from bartack.journal import Entry, open_reader
-from bartack.pipeline.records._records import (
+from bartack.depot import KeptRun
+from bartack.journal import Entry
+from bartack.pipeline.records.records import (
     Accepted,
     Activated,
     Base,
@@ -29,6 +30,7 @@ from bartack.pipeline.records._records import (
 )
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.steps import AskArgs, CallArgs, ThinkArgs, ThinkOutcome
+from bartack.runtime.rundir.layout import kept_run
 from bartack.runtime.state.entries import (
     EntryData,
     RunCreated,
@@ -79,15 +81,15 @@ _BODIES: Final[dict[str, tuple[Kind, type[msgspec.Struct]]]] = {
 }
 
 
-def read_facts(run_dir: str | os.PathLike[str]) -> list[Fact]:
+def read_facts(run: KeptRun | str | os.PathLike[str]) -> list[Fact]:
     """The facts of a run, in the order of its journal. No hub is needed, and a running hub is not disturbed."""
-    with open_reader(run_dir) as reader:
+    with kept_run(run).open_reader() as reader:
         return make_facts(reader.read(), reader.load_value)
 
 
-def read_order(run_dir: str | os.PathLike[str]) -> PipelineOrder | None:
+def read_order(run: KeptRun | str | os.PathLike[str]) -> PipelineOrder | None:
     """What a run was started with."""
-    found = (fact.value for fact in read_facts(run_dir) if fact.kind == "order")
+    found = (fact.value for fact in read_facts(run) if fact.kind == "order")
     order = next(found, None)
     return order if isinstance(order, PipelineOrder) else None
 
@@ -170,8 +172,9 @@ class _Entry:
     def _started(self, data: StepStarted) -> list[Fact]:
         if data.step == "ask":
             return self._fact("question", (data.question, self._decode(AskArgs)))
-        # A prompt has no value there: only commands are the pipeline's.
-        return self._fact("command", self._decode(ThinkArgs)) if self._load(self._entry) else []
+        # Only commands are the pipeline's. In journals of earlier versions a prompt has no value there.
+        asked = self._decode(ThinkArgs) if self._load(self._entry) else None
+        return self._fact("command", asked) if asked is not None and asked.command is not None else []
 
     def _finished(self, data: StepFinished) -> list[Fact]:
         if data.step == "think":

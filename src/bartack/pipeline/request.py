@@ -10,7 +10,7 @@ from typing import Final
 from bartack.config.load import Config
 from bartack.config.sections import TaskConfig
 from bartack.errors import TaskNotFoundError, UsageError
-from bartack.pipeline.records._records import TaskRecord
+from bartack.pipeline.records.records import TaskRecord
 
 GOAL: Final = "goal"
 """The id of a task that is only a goal."""

@@ -14,11 +14,12 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.agents import (
-    MAX_LINE,
+from bartack.agents import AgentResult, command_key
+from bartack.agents.protocol.ids import conversation_id, correlation_id, moment
+from bartack.agents.protocol.lines import MAX_LINE
+from bartack.agents.protocol.messages import (
     ROLES,
     TERMINAL,
-    AgentResult,
     Cause,
     Command,
     Event,
@@ -27,14 +28,10 @@ from bartack.agents import (
     Retry,
     Source,
     Version,
-    command_key,
-    conversation_id,
-    correlation_id,
-    moment,
 )
 from bartack.errors import CanonicalJsonError
-from bartack.pipeline.records._facts import Fact, read_facts
-from bartack.pipeline.records._records import Decision, Gate, PipelineOrder, Shot
+from bartack.pipeline.records.facts import Fact, read_facts
+from bartack.pipeline.records.records import Decision, Gate, PipelineOrder, Shot
 from bartack.runtime.protocol.steps import AskArgs, ThinkArgs
 from bartack.runtime.state.entries import RunCreated, RunEnded
 

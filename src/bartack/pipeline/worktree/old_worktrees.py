@@ -14,8 +14,8 @@ import msgspec
 
 from bartack.config.load import Config
 from bartack.errors import GitError, WorktreeDirtyError
-from bartack.pipeline.records._facts import read_facts
-from bartack.pipeline.records._records import Base, Lane, Place, Settings, TaskRecord
+from bartack.pipeline.records.facts import read_facts
+from bartack.pipeline.records.records import Base, Lane, Place, Settings, TaskRecord
 from bartack.pipeline.worktree._git import Git
 from bartack.pipeline.worktree._lanes import place_of
 from bartack.pipeline.worktree._left_out import find_ignored

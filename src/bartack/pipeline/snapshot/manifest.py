@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import replace_file
+from bartack.core.files import replace_file
 from bartack.errors import ManifestError
 from bartack.runtime.rundir.snapshots import FileEntry, Snapshot, manifest_path, read_manifest, snapshot_id
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from bartack.core import find_git, git_command, git_environment
+from bartack.core.git import find_git, git_command, git_environment
 from bartack.errors import SnapshotReadError
 from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._patterns import Patterns

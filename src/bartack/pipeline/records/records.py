@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import Finding, Usage
+from bartack.agents import Usage
+from bartack.agents.protocol.messages import Finding
 from bartack.config.sections import (
     BudgetConfig,
     IntakeConfig,

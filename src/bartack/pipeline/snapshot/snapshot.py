@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from bartack.errors import SnapshotReadError, SnapshotUnstableError
-from bartack.pipeline.snapshot._listing import Lister, Listing, SnapshotOptions, to_portable
 from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._statcache import StatCache
+from bartack.pipeline.snapshot.listing import Lister, Listing, SnapshotOptions, to_portable
 from bartack.runtime.rundir.snapshots import FileEntry, Snapshot, snapshot_id
 
 BLOCK: Final = 1024 * 1024

@@ -9,13 +9,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import DEADLINES_S, ROLES, takes_actions
+from bartack.agents.prompted import takes_actions
+from bartack.agents.protocol.messages import DEADLINES_S, ROLES
 from bartack.config.load import Config, kept_sets, load_config
 from bartack.config.problem import CONFIG_FILE
-from bartack.core import unknown_name
+from bartack.core.flaws import unknown_name
 from bartack.errors import BartackError, ConfigError, ScriptError
 from bartack.pipeline._templates import load_templates
-from bartack.pipeline.records._records import Settings
+from bartack.pipeline.records.records import Settings
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
 
@@ -104,7 +105,8 @@ def make_settings(
         if role in agents and action in DEADLINES_S
     }
     return Settings(
-        **{section: getattr(config, section) for section in SECTIONS},
+        **{section: getattr(config, section) for section in SECTIONS if section != "budget"},
+        budget=config.budget.of_run,
         agents=agents,
         deadlines=deadlines,
         asks=asks,
@@ -169,7 +171,7 @@ def renew_with(settings: Settings, config: Config) -> Settings:
         intake=msgspec.structs.replace(settings.intake, max_rounds=config.intake.max_rounds),
         questions=config.questions,
         parallel=parallel,
-        budget=config.budget,
+        budget=config.budget.of_run,
         deadlines={**settings.deadlines, **deadlines},
     )
 

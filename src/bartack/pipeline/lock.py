@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bartack.core import make_private, open_private
+from bartack.core.files import open_private
+from bartack.core.trust import make_private
+from bartack.depot import KeptRun, WorkspaceUse
 from bartack.errors import WorkspaceBusyError
+from bartack.pipeline.records.facts import read_order
 
 NAME: Final = "workspace.lock"
 
@@ -28,6 +31,12 @@ class WorkspaceLock:
         """Write down which run holds it, for the message to others."""
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{owner} (process {os.getpid()})\n".encode(), 0)
+
+
+def workspace_use(run: KeptRun | str | os.PathLike[str]) -> WorkspaceUse:
+    """How a run of the pipeline uses its workspace while it is active."""
+    order = read_order(run)
+    return "shared" if order is not None and order.settings.parallel.tasks > 1 else "alone"
 
 
 @contextmanager

@@ -16,16 +16,16 @@ import msgspec
 
 from bartack.config.load import Config, kept_sets
 from bartack.config.problem import CONFIG_FILE
-from bartack.core import replace_file
+from bartack.core.files import replace_file
 from bartack.errors import BartackError, ConfigError
-from bartack.pipeline._lock import hold_workspace
-from bartack.pipeline._settings import SECTIONS, choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._steps import note_resume
-from bartack.pipeline.records._facts import read_order
-from bartack.pipeline.records._receipts import put_receipts_aside, restore_receipts
-from bartack.pipeline.records._records import PipelineOrder, Settings
-from bartack.pipeline.records._task_state import ProgressReader
-from bartack.pipeline.worktree._old_worktrees import resumed_places
+from bartack.pipeline.lock import hold_workspace, workspace_use
+from bartack.pipeline.records.facts import read_order
+from bartack.pipeline.records.receipts import put_receipts_aside, restore_receipts
+from bartack.pipeline.records.records import PipelineOrder, Settings
+from bartack.pipeline.records.task_state import ProgressReader
+from bartack.pipeline.settings import SECTIONS, choose_agents, load_settings, renew_with, settings_file
+from bartack.pipeline.worktree.old_worktrees import resumed_places
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Describe
@@ -65,8 +65,8 @@ def owning(
         WorkspaceBusyError: Another run works in the workspace.
         ConfigError: A setting cannot be used.
     """
-    order = read_order(run.path)
-    shared = order is not None and order.settings.parallel.tasks > 1
+    order = read_order(run)
+    shared = workspace_use(run) == "shared"
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
         lock.sign(run.id)
         if hub > 1:
@@ -83,7 +83,7 @@ def owning(
 
 def describe_run(run: RunDir) -> Describe:
     """Returns a function that describes how far a run of the pipeline is, from its journal."""
-    reader = ProgressReader(run.path)
+    reader = ProgressReader(run)
 
     def look() -> dict[str, object]:
         try:
@@ -137,9 +137,7 @@ def _last_settings(run: RunDir, begun: Settings, hub: int) -> Settings:
 
 
 def _is_changed_by_agents(run: RunDir) -> bool:
-    return any(
-        change.path == CONFIG_FILE for receipt in iter_receipts(run.path) for change in receipt.changes
-    )
+    return any(change.path == CONFIG_FILE for receipt in iter_receipts(run) for change in receipt.changes)
 
 
 def _is_testing(run: RunDir) -> bool:
