@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, cast
 
-from bartack.core import replace_file
+from bartack.core.files import replace_file
 from bartack.errors import SettingsError
 
 SHIM_NAME: Final = "bartack-hook.py"

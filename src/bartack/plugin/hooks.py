@@ -15,7 +15,9 @@ import sys
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
-from bartack.core import is_trusted, replace_file
+from bartack.core.files import replace_file
+from bartack.core.trust import is_trusted, make_private
+from bartack.core.user_home import user_home
 from bartack.errors import (
     BartackError,
     ConfigError,
@@ -36,25 +38,22 @@ from bartack.plugin._settings_file import (
     with_entries,
     without_ours,
 )
-from bartack.resilience import (
-    DaemonLink,
-    Outbox,
-    Spool,
-    StateStore,
-    hook_token,
-    iso,
-    load_settings,
-    load_token,
-    make_private,
-    read_token,
-    state_home,
-    user_home,
+from bartack.plugin.events import (
+    SCOPES,
+    Scope,
+    recorded_by_plugins,
+    recorded_in_settings,
+    settings_path,
 )
+from bartack.resilience import Outbox, StateStore, load_settings
+from bartack.resilience.home import state_home
+from bartack.resilience.link import DaemonLink
+from bartack.resilience.mirror import iso
+from bartack.resilience.spool import Spool
+from bartack.resilience.tokens import hook_token, load_token, read_token
 
 Mode = Literal["async", "command", "http"]
-Scope = Literal["user", "project", "local"]
 MODES: Final[tuple[Mode, ...]] = ("async", "command", "http")
-SCOPES: Final[tuple[Scope, ...]] = ("user", "project", "local")
 EVENTS: Final = ("PostToolUse", "SessionStart", "Stop", "SessionEnd")
 _MATCHER: Final = "Write|Edit|MultiEdit|NotebookEdit"
 _TOOL_EVENTS: Final = {"PreToolUse", "PostToolUse", "PostToolUseFailure"}
@@ -65,20 +64,16 @@ _MARKER: Final = "autostart-off"
 
 
 class HookChange(NamedTuple):
-    """What an installation has done, or would do: the file, its text before and after, and whether it was written."""
+    """What an installation has done, or would do: the file, its text before and after, and whether it was written.
+
+    ``left_out`` are the events that an installed plugin records already.
+    """
 
     path: str
     before: str | None
     after: str | None
     changed: bool
-
-
-def settings_path(scope: Scope, root: str | os.PathLike[str] | None = None) -> Path:
-    """The settings file of a scope."""
-    if scope == "user":
-        return Path(os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")) / "settings.json"
-    name = "settings.json" if scope == "project" else "settings.local.json"
-    return Path(root or os.getcwd()) / ".claude" / name
+    left_out: tuple[str, ...] = ()
 
 
 def install_hooks(
@@ -91,6 +86,8 @@ def install_hooks(
     dry_run: bool = False,
 ) -> HookChange:
     """Put tracking hooks into a settings file, in place of those that are there; a second time changes nothing.
+
+    Events that an installed plugin records already are left out.
 
     Args:
         mode: ``async`` records tool events without making the agent wait, ``command`` makes it wait, ``http`` needs the daemon.
@@ -113,11 +110,15 @@ def install_hooks(
     python = os.path.abspath(python)
     _check_interpreter(python)
     file = load_settings_file(_checked_path(scope, root))
-    text = render(file, with_entries(file, {event: [_group(mode, event, python)] for event in events}))
+    elsewhere = recorded_by_plugins(root)
+    left_out = tuple(event for event in events if event in elsewhere)
+    entries = {event: [_group(mode, event, python)] for event in events if event not in elsewhere}
+    text = render(file, with_entries(file, entries))
     if dry_run:
-        return HookChange(str(file.path), file.text, text, changed=False)
+        return HookChange(str(file.path), file.text, text, changed=False, left_out=left_out)
     install_shim()
-    return HookChange(str(file.path), file.text, text, save(file, text, private=mode == "http"))
+    changed = save(file, text, private=mode == "http")
+    return HookChange(str(file.path), file.text, text, changed, left_out)
 
 
 def uninstall_hooks(
@@ -242,6 +243,7 @@ def hook_status(root: str | os.PathLike[str] | None = None) -> dict[str, object]
         problems.append(f"{shim} is missing; install again")
     elif installed and not _is_current(shim):
         problems.append(f"{shim} is of another version; install again")
+    problems += _doubles(root)
     if not load_settings(start=root).enabled:
         problems.append("tracking is switched off (PATTERN_TRACKING_ENABLED or tracking.enabled)")
     facts = DaemonLink().facts()
@@ -254,6 +256,16 @@ def hook_status(root: str | os.PathLike[str] | None = None) -> dict[str, object]
         "daemon": {"running": DaemonLink().is_running(), "http": facts.get("http")},
         **_waiting(root),
     }
+
+
+def _doubles(root: str | os.PathLike[str] | None) -> list[str]:
+    """The events that are recorded twice, by a settings file and by a plugin."""
+    plugins = recorded_by_plugins(root)
+    return [
+        f"{event} is recorded twice, by {path} and by the plugin {plugins[event]}; install one of them again"
+        for event, path in recorded_in_settings(root).items()
+        if event in plugins
+    ]
 
 
 class ScopeStatus(NamedTuple):
