@@ -1,0 +1,67 @@
+"""The node of a user: the process that runs what is queued, from whichever terminal, and resumes it after a crash or a reboot.
+
+``_core.py`` decides what becomes of a run whose process has ended, without I/O: read it first. ``_node.py`` is the loop around it,
+``_hubs.py`` starts and watches the hubs, ``_warm.py`` forks them from a process that has imported everything, ``_start.py`` starts
+and stops the node from outside. ``_schedules.py`` starts runs at fixed times. ``_service.py`` makes it a service of the system.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
+
+if TYPE_CHECKING:
+    from bartack.node._core import REST_AFTER_S, Ending, Policy, judge
+    from bartack.node._cron import load_zone, local_zone, next_time
+    from bartack.node._hubs import RealHubs
+    from bartack.node._launch import Launcher
+    from bartack.node._node import Node, choose_slots, new_node
+    from bartack.node._schedules import Schedules, find_schedule, start_now
+    from bartack.node._service import Service, describe_service
+    from bartack.node._start import ensure_node, node_log, stop_node
+    from bartack.node._submit import Submission, enqueue, kept_environment
+    from bartack.node._warm import WarmHubs
+
+__all__ = [
+    "REST_AFTER_S",
+    "Ending",
+    "Launcher",
+    "Node",
+    "Policy",
+    "RealHubs",
+    "Schedules",
+    "Service",
+    "Submission",
+    "WarmHubs",
+    "choose_slots",
+    "describe_service",
+    "enqueue",
+    "ensure_node",
+    "find_schedule",
+    "judge",
+    "kept_environment",
+    "load_zone",
+    "local_zone",
+    "new_node",
+    "next_time",
+    "node_log",
+    "start_now",
+    "stop_node",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_core": "REST_AFTER_S Ending Policy judge",
+        "_cron": "load_zone local_zone next_time",
+        "_hubs": "RealHubs",
+        "_launch": "Launcher",
+        "_node": "Node choose_slots new_node",
+        "_schedules": "Schedules find_schedule start_now",
+        "_service": "Service describe_service",
+        "_start": "ensure_node node_log stop_node",
+        "_submit": "Submission enqueue kept_environment",
+        "_warm": "WarmHubs",
+    },
+)
