@@ -1,0 +1,34 @@
+"""The page of a run: questions, timeline, what is open, mailboxes, what agents say, the last output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bartack.web._wording import MEANINGS
+from bartack.web.pages._frame import RunPage, RunTab
+from bartack.web.reading._moment import read_moment
+from bartack.web.reading._travel import read_travel
+from bartack.web.reading._words import AgentWords
+from bartack.web.streams._parts import OverviewParts, Part
+
+GROUPS: Final = ("question", "failure", "worker", "open", "mailbox", "words", "output")
+"""The templates of its parts besides the head."""
+
+
+async def _read(page: RunPage) -> Mapping[str, object]:
+    words = AgentWords() if page.view.is_live else None
+    groups: dict[str, list[Part]] = {name: [] for name in GROUPS}
+    for part in OverviewParts(words).parts(page.view):
+        if part.template in groups:
+            groups[part.template].append(part)
+    moment = read_moment(page.view)
+    return {
+        "groups": groups,
+        "moment": moment,
+        "travel": [Part("travel", "travel", read_travel(page.view))],
+        "meanings": MEANINGS,
+    }
+
+
+PAGE: Final = RunTab("", "Overview", "overview.html", _read, view="overview")
