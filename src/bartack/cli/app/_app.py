@@ -22,26 +22,49 @@ class Listed(NamedTuple):
     help: str
 
 
-GROUPS: Final = ("run", "look", "write", "operate", "track")
+GROUPS: Final = ("run", "overnight", "look", "write", "operate", "track")
 """The headings of ``bartack --help``, in their order."""
 
 COMMANDS: Final = (
     Listed("run", "run", "runs._run:run", "Run a program, or tasks through the pipeline."),
     Listed("run", "resume", "runs._run:resume", "Resume an interrupted or failed run."),
-    Listed("run", "answer", "runs._answer:answer", "List the open questions of a run, or answer one."),
+    Listed("run", "answer", "live._answer:answer", "List the open questions of a run, or answer one."),
     Listed("run", "cancel", "runs._steer:cancel", "Cancel a run for good."),
     Listed("run", "fail", "runs._steer:fail", "Fail a run; it can be resumed."),
     Listed("run", "fork", "runs._steer:fork", "Create a run from the first part of another."),
     Listed("run", "demo", "demo._demo:demo", "Watch work survive kill -9, with proof."),
-    Listed("look", "status", "runs._status:status", "List the runs, or show the state of one."),
-    Listed("look", "show", "runs._show:show", "Show the steps of a run, or one step in full."),
-    Listed("look", "log", "runs._log:log", "Print the output, log lines and notes of a run."),
-    Listed("look", "ps", "runs._ps:ps", "Show the processes of a run as a tree."),
-    Listed("look", "journal", "runs._journal:journal", "Read, check and export the journal of a run."),
-    Listed("write", "check", "project._check:check", "Check programs and settings."),
+    Listed("overnight", "attach", "live._watch:attach", "Show a run of the node live; like watch."),
+    Listed("overnight", "detach", "nodes._detach:detach", "Hand an active run over to the node."),
+    Listed("overnight", "queue", "nodes._queue:queue", "List and change what the node has to run."),
+    Listed("overnight", "schedule", "nodes._schedule:schedule", "Start runs at fixed times."),
+    Listed("overnight", "node", "nodes._node:node", "Run what is queued, without a terminal."),
+    Listed("look", "watch", "live._watch:watch", "Show a run live, from any terminal."),
+    Listed("look", "status", "look._status:status", "List the runs, or show the state of one."),
+    Listed("look", "show", "look._show:show", "Show the steps of a run, or one step in full."),
+    Listed(
+        "look",
+        "report",
+        "look._report:report",
+        "Report what a run has done, and how to take its work over.",
+    ),
+    Listed("look", "diff", "look._diff:diff", "Show the changes of a run, or of one of its tasks."),
+    Listed("look", "log", "look._log:log", "Print the output, log lines and notes of a run."),
+    Listed("look", "ps", "look._ps:ps", "Show the processes of a run as a tree."),
+    Listed("look", "web", "look._web:web", "Show runs in a browser, and act on them."),
+    Listed("look", "journal", "look._journal:journal", "Read, check and export the journal of a run."),
+    Listed("write", "check", "project.check._check:check", "Check programs and settings."),
+    Listed(
+        "write", "replay", "runs._replay:replay", "Check that a program still does what recorded runs did."
+    ),
     Listed("write", "fmt", "project._fmt:fmt", "Format Patchwork programs."),
     Listed(
-        "write", "compile", "project._compile:compile_", "Show a Patchwork program as Python or as a tree."
+        "write", "compile", "project._compile:compile_", "Show a Patchwork program as Python, tree or plugin."
+    ),
+    Listed(
+        "write",
+        "plugin",
+        "plugin._plugin:plugin",
+        "Make a plugin for Claude Code of a program, and install it.",
     ),
     Listed(
         "operate",
@@ -49,19 +72,26 @@ COMMANDS: Final = (
         "project._init:init",
         "Write a commented bartack.toml, or an example that runs at once.",
     ),
-    Listed("operate", "snapshot", "runs._snapshot:snapshot", "Compute the snapshot id of the workspace."),
+    Listed("operate", "snapshot", "look._snapshot:snapshot", "Compute the snapshot id of the workspace."),
     Listed("operate", "agents", "project._agents:agents", "List and check agents, or run a scripted one."),
     Listed("operate", "mailbox", "runs._mailbox:mailbox", "Inspect mailboxes, send and receive messages."),
     Listed("operate", "dlq", "runs._dlq:dlq", "Inspect, retry, remove or export dead letters."),
+    Listed("operate", "notices", "nodes._notices:notices", "List notices, or test how they are sent."),
+    Listed("operate", "mcp", "project._mcp:mcp", "Serve runs as tools of an MCP client."),
     Listed("operate", "clean", "runs._clean:clean", "Delete runs that have ended."),
-    Listed("operate", "bundle", "runs._bundle:bundle", "Pack a run for a bug report, without its secrets."),
-    Listed("operate", "doctor", "project._doctor:doctor", "Check that this machine has what Bartack needs."),
+    Listed("operate", "bundle", "look._bundle:bundle", "Pack a run for a bug report, without its secrets."),
+    Listed(
+        "operate",
+        "doctor",
+        "project.doctor._doctor:doctor",
+        "Check that this machine has what Bartack needs.",
+    ),
     Listed("operate", "trust", "project._trust:trust", "Trust the settings and runs of a directory."),
     Listed("operate", "schema", "project._schema:schemas", "Print the JSON Schemas of messages and files."),
     Listed("operate", "explain", "app._explain:explain", "Explain an error code and what to do about it."),
     Listed("operate", "completion", "app._completion:completion", "Print the completion script for a shell."),
     Listed("track", "track", "tracking._track:track", "Track patterns, and inspect the outbox."),
-    Listed("track", "hook", "tracking._hook:hook", "Record the code that a coding agent writes."),
+    Listed("track", "hook", "tracking._hook:hook", "Record and guard what a coding agent does."),
     Listed(
         "track",
         "daemon",

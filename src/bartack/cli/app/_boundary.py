@@ -137,7 +137,7 @@ def _as_known(error: BaseException) -> BartackError:
 
 def _is_disk_trouble(error: BaseException) -> bool:
     """Whether the cause is the disk: it is full, broken or not writable."""
-    from bartack.core import is_disk_trouble  # noqa: PLC0415 - only a failure needs it
+    from bartack.core.disk import is_disk_trouble  # noqa: PLC0415 - only a failure needs it
 
     cause = error.__cause__ if isinstance(error, FileAccessError) else error
     return is_disk_trouble(cause) or (isinstance(cause, PermissionError) and _is_write_protected(cause))

@@ -1,7 +1,8 @@
 r"""The edge to the terminal: all output to stdout and stderr passes here, and no text in it can control a terminal.
 
 Text of programs, agents, commands and files can contain anything. On a terminal each control character in it is written as its
-escape (``\x1b``, ``\u202e``), except line breaks and tabs. Our own control sequences, for colour and for redrawn lines, are made
+escape (``\x1b``, ``\u202e``), except line breaks, tabs and colour, which lasts to the end of its line at most. Our own control
+sequences, for colour and for redrawn lines, are made
 with ``own``, which marks them with a random number of this process that no text from outside can contain.
 
 On a pipe or file, text passes unchanged: the next program reads exactly what the first one wrote.
@@ -37,12 +38,22 @@ def without_own(text: str) -> str:
     return "".join(part.partition(_END)[2] if i else part for i, part in enumerate(text.split(_BEGIN)))
 
 
-def visible(text: str) -> str:
-    """Return ``text`` with every control character written as its escape; our own sequences stay as they are."""
+def visible(text: str, *, colour: bool = False) -> str:
+    """Return ``text`` with every control character written as its escape; our own sequences stay as they are.
+
+    Args:
+        text: The text.
+        colour: Keep sequences that choose a colour or a weight, each to the end of its line at most.
+    """
     if _BEGIN not in text:
-        return _visible(text)
+        return _visible(text, colour=colour)
     first, *rest = text.split(_BEGIN)
-    return _visible(first) + "".join(map(_piece, rest))
+    return _visible(first, colour=colour) + "".join(_piece(piece, colour=colour) for piece in rest)
+
+
+def without_colour(text: str) -> str:
+    """Return visible text without sequences that choose a colour or a weight."""
+    return _colours().sub("", text) if "\x1b" in text else text
 
 
 def obeyed(text: str) -> str:
@@ -50,16 +61,29 @@ def obeyed(text: str) -> str:
     return text.replace(_BEGIN, "").replace(_END, "") if _BEGIN in text else text
 
 
-def _piece(text: str) -> str:
+def _piece(text: str, *, colour: bool) -> str:
     sequence, end, rest = text.partition(_END)
     # A sequence that was cut off is escaped.
-    return sequence + _visible(rest) if end else _visible(sequence)
+    return sequence + _visible(rest, colour=colour) if end else _visible(sequence, colour=colour)
 
 
-def _visible(text: str) -> str:
+def _visible(text: str, *, colour: bool) -> str:
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return _steering().sub(_escape, text.replace("\r\n", "\n"))
+    text = text.replace("\r\n", "\n")
+    if not colour or "\x1b[" not in text:
+        return _steering().sub(_escape, text)
+    return "\n".join(map(_coloured, text.split("\n")))
+
+
+def _coloured(line: str) -> str:
+    """A line with its colours, which end with it."""
+    shown, end = "", 0
+    for found in _colours().finditer(line):
+        shown += _steering().sub(_escape, line[end : found.start()]) + found[0]
+        end = found.end()
+    rest = _steering().sub(_escape, line[end:])
+    return f"{shown}{rest}\x1b[0m" if shown else rest
 
 
 @cache
@@ -70,6 +94,18 @@ def _steering() -> re.Pattern[str]:
     return re.compile(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]"
     )
+
+
+@cache
+def _colours() -> re.Pattern[str]:
+    """Sequences that choose colour, weight or underlining. Those that hide text or let it blink are none of them."""
+    import re  # noqa: PLC0415 - likewise
+
+    number = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+    one = (
+        rf"(?:0?[0-4]|2[234]|[34][0-79]|9[0-7]|10[0-7]|[34]8;5;{number}|[34]8;2;{number};{number};{number}|)"
+    )
+    return re.compile(rf"\x1b\[{one}(?:;{one})*m")
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -88,6 +124,7 @@ class Edge(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         self.inner = stream
         self._terminal = stream.isatty()
+        self._coloured = os.environ.get("TERM") != "dumb"
         self._bytes: BinaryIO | None = None
 
     @property
@@ -110,7 +147,7 @@ class Edge(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write text."""
-        self.inner.write(visible(text) if self._terminal else obeyed(text))
+        self.inner.write(visible(text, colour=self._coloured) if self._terminal else obeyed(text))
         return len(text)
 
     def flush(self) -> None:

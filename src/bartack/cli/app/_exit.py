@@ -50,8 +50,11 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.UsageError: Exit.USAGE,
     errors.UntrustedError: Exit.USAGE,
     errors.ForeignRunError: Exit.USAGE,
+    errors.RecordingError: Exit.USAGE,
     errors.RunAsError: Exit.USAGE,
     errors.MachineError: Exit.USAGE,
+    errors.ScheduleError: Exit.USAGE,
+    errors.ScheduleNotFoundError: Exit.NOT_FOUND,
     errors.UnknownCodeError: Exit.NOT_FOUND,
     errors.EventNotFoundError: Exit.NOT_FOUND,
     errors.TokenScopeError: Exit.USAGE,
@@ -60,6 +63,10 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.RunNotFoundError: Exit.NOT_FOUND,
     errors.StepNotFoundError: Exit.NOT_FOUND,
     errors.QuestionNotFoundError: Exit.NOT_FOUND,
+    errors.RunNotQueuedError: Exit.NOT_FOUND,
+    errors.ScheduleError: Exit.USAGE,
+    errors.ScheduleNotFoundError: Exit.NOT_FOUND,
+    errors.NodeRunningError: Exit.OWNED,
     errors.RunNotActiveError: Exit.NOT_ACTIVE,
     errors.HubStoppedError: Exit.TIMED_OUT,
     errors.RunNotFinishedError: Exit.NOT_ACTIVE,
@@ -85,6 +92,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.BlobMissingError: Exit.CORRUPT,
     errors.BlobCorruptError: Exit.CORRUPT,
     errors.UnsafeBindError: Exit.USAGE,
+    errors.WebPortError: Exit.OWNED,
     errors.TokenFileError: Exit.USAGE,
     errors.PatternNotFoundError: Exit.NOT_FOUND,
     errors.LineageMissingError: Exit.NOT_FOUND,
@@ -92,6 +100,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.WorkspaceBusyError: Exit.OWNED,
     errors.GitError: Exit.USAGE,
     errors.WorktreeDirtyError: Exit.FAILED,
+    errors.NotPipelineError: Exit.USAGE,
 }
 
 

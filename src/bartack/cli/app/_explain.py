@@ -67,7 +67,7 @@ def _near_names(asked: str) -> tuple[str, ...]:
 
 def _reasons() -> dict[str, tuple[type[BartackError], str]]:
     """The reasons why an agent's attempt fails: the error that each becomes, and whether the attempt is repeated."""
-    from bartack.agents import AGENT_CODES, OWN_CODES  # noqa: PLC0415 - codes of errors are found without them
+    from bartack.agents.protocol.codes import AGENT_CODES, OWN_CODES  # noqa: PLC0415 - codes of errors are found without them
 
     return {name: (code.error, code.again) for name, code in {**AGENT_CODES, **OWN_CODES}.items()}
 

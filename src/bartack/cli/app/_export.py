@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from bartack.core import RealDisk, naming
+from bartack.core.disk import RealDisk
+from bartack.core.files import naming
 from bartack.errors import UsageError
 from bartack.journal import Entry
 

@@ -24,7 +24,20 @@ _SETTINGS: Final = "bartack.toml"
 def _find_workspace(context: click.Context, parameter: click.Parameter, given: str) -> str:
     """The named workspace, else the nearest directory upwards with a bartack.toml, else the current directory."""
     source = context.get_parameter_source(parameter.name or "")
-    if source is not click.core.ParameterSource.DEFAULT or os.path.isfile(_SETTINGS):
+    return find_workspace_of(given, named=source is not click.core.ParameterSource.DEFAULT)
+
+
+def find_workspace_of(given: str, *, named: bool) -> str:
+    """The workspace that a command works in; see ``workspace_option``.
+
+    Args:
+        given: A directory.
+        named: A person named it; else directories above it count, too.
+
+    Raises:
+        UntrustedError: The settings belong to another user, or other users can write to them.
+    """
+    if named or os.path.isfile(_SETTINGS):
         return _inside(given)
     here = os.getcwd()
     while here != (above := os.path.dirname(here)):
@@ -40,7 +53,7 @@ def _inside(project: str) -> str:
     Raises:
         UntrustedError: The settings belong to another user, or other users can write to them.
     """
-    from bartack.core import check_settings  # noqa: PLC0415 - commands load it anyway; --help does not need it
+    from bartack.core.trust import check_settings  # noqa: PLC0415 - commands load it anyway; --help does not need it
 
     settings = os.path.join(project, _SETTINGS)
     check_settings(settings)
@@ -67,6 +80,13 @@ workspace_option = click.option(
     help="Use this workspace (default: the nearest directory upwards with a bartack.toml, else the current one).",
 )
 """For every command that works with runs or their settings."""
+
+
+def is_given(option: str) -> bool:
+    """Whether an option of the current command was given on the command line or in the environment."""
+    context = click.get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source(option)
+    return source is not None and source is not click.core.ParameterSource.DEFAULT
 
 
 def write_json(value: object) -> None:

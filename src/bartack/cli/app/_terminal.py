@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
 from typing import Literal, TextIO
 
 from bartack.cli.app._edge import edge_of, own, visible, without_own
@@ -109,17 +111,47 @@ def printable_lines(text: str, indent: int) -> str:
 def cells(text: str) -> int:
     """Return how many columns ``text`` takes on a terminal; styles take none."""
     text = without_own(text)
-    return len(text) if text.isascii() else sum(map(_cell, text))
+    return len(text) if text.isascii() else sum(width for _, width in graphemes(text))
 
 
-def shorten(text: str, width: int) -> str:
-    """Return ``text`` if it fits ``width`` columns, else its beginning and three dots."""
+def shorten(text: str, width: int, dots: str = "...") -> str:
+    """Return ``text`` if it fits ``width`` columns, else its beginning and dots. No character is cut in its middle."""
     if cells(text) <= width:
         return text
-    kept, left = 0, width - 3
-    while (left := left - _cell(text[kept])) >= 0:
-        kept += 1
-    return text[:kept] + "..."
+    left = max(width - len(dots), 0)
+    if text.isascii():
+        return text[:left] + dots[:width]
+    kept = ""
+    for grapheme, wide in graphemes(text):
+        if (left := left - wide) < 0:
+            break
+        kept += grapheme
+    return kept + dots[:width]
+
+
+def graphemes(text: str) -> Iterator[tuple[str, int]]:
+    """The characters of a text as people see them, each with the columns it takes.
+
+    Where terminals differ (emoji that are joined into one), the larger number counts: a line must not be broken by the terminal.
+    """
+    found, width, regional = "", 0, False
+    for character in text:
+        wide = _cell(character)
+        flag = _is_regional(character)
+        joins = not wide or found[-1:] == _JOINER or (flag and regional) or character in _SKINS
+        if found and not joins:
+            yield found, width
+            found, width = "", 0
+        found += character
+        width += 1 if character == _EMOJI_STYLE and width == 1 else wide
+        regional = flag and not regional
+    if found:
+        yield found, width
+
+
+_JOINER = "\u200d"
+_EMOJI_STYLE = "\ufe0f"
+_SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 
 
 def human_size(count: int) -> str:
@@ -132,8 +164,15 @@ def human_size(count: int) -> str:
     return f"{size:.1f} TB"
 
 
+def usd_text(usd: float, *, estimated: bool, digits: int = 2) -> str:
+    """An amount of money, and whether it was computed from prices."""
+    return f"{usd:.{digits}f} USD{' (estimated)' if estimated else ''}"
+
+
 def human_time(seconds: float) -> str:
     """Format a duration for people."""
+    if 0 < seconds < 0.00005:
+        return "<0.1 ms"
     if seconds < 0.0995:
         return f"{max(seconds, 0.0) * 1000:.1f} ms"
     if seconds < 59.95:
@@ -145,18 +184,31 @@ def human_time(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days"
 
 
+def local_moment(at_us: int) -> str:
+    """Format microseconds since 1970 for people: the time on the wall, with the date unless that is today's."""
+    then = datetime.fromtimestamp(at_us / 1e6).astimezone()
+    is_today = then.date() == datetime.now().astimezone().date()
+    return f"{then:%H:%M}" if is_today else f"{then:%Y-%m-%d %H:%M}"
+
+
 def listed(words: Iterable[str]) -> str:
     """Join words as in a sentence: ``a, b and c``."""
     *head, last = words
     return f"{', '.join(head)} and {last}" if head else last
 
 
+@lru_cache(maxsize=4096)
 def _cell(character: str) -> int:
     import unicodedata  # noqa: PLC0415 - ASCII text does not need it
 
-    if unicodedata.combining(character):
+    if unicodedata.category(character) in {"Mn", "Me", "Cf"} or "\u1160" <= character <= "\u11ff":
         return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return 2 if unicodedata.east_asian_width(character) in "WF" or _is_regional(character) else 1
+
+
+def _is_regional(character: str) -> bool:
+    """Whether it is half of a flag. Terminals show a flag, or its halves with two columns each."""
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
 
 
 def _columns(stream: TextIO) -> int:

@@ -1,6 +1,7 @@
 """``bartack demo``: show and prove that work survives kill -9.
 
-There are two demos: a team of real processes (``_team.py``), and the journal alone (``_story.py``). This module shows them.
+There are two demos: a team in a git repository (``_team.py``, shown by ``_stage.py``), and the journal alone (``_story.py``). This
+module shows the second one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +19,10 @@ import click
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen
-from bartack.cli.demo._story import Ack, Check, Life, iter_lives, plan, prove
+from bartack.cli.demo._proof import Check, show_proof
+from bartack.cli.demo._story import Ack, Life, iter_lives, plan, prove
 from bartack.cli.demo._worker import MOMENTS, Moment
+from bartack.errors import UsageError
 
 KILLS: Final[dict[Moment, str]] = {
     "done": "step {step} was done, not yet in the journal",
@@ -28,6 +32,8 @@ KILLS: Final[dict[Moment, str]] = {
 }
 """The last event before the process was killed."""
 
+_REMOVALS: Final = 20
+"""How often the directory is tried to be removed."""
 _ALL_ROWS: Final = 40
 """With more steps than this, only those around the kills are listed."""
 
@@ -42,67 +48,51 @@ _ALL_ROWS: Final = 40
     show_default=True,
     help="Execute N steps (with 'journal').",
 )
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="Let the agent NAME of bartack.toml in this directory do the work (with 'team'). It costs what the agent costs.",
+)
 @click.option("--keep", is_flag=True, help="Keep the directory of the demo.")
 @json_option
-def demo(what: str, steps: int, *, keep: bool, as_json: bool) -> Exit:
+def demo(what: str, steps: int, agent: str | None, *, keep: bool, as_json: bool) -> Exit:
     """Watch work survive kill -9, and see the proof that nothing was lost, done or paid for twice.
 
-    'team' (the default) runs three workers with a scripted agent, kills one of them, then the process that owns the run, then
-    all processes at once, and resumes. 'journal' shows the details: a process that records numbered steps kills itself at four
-    critical moments of a single write. The exit code is 1 if the proof fails.
+    'team' (the default) creates a git repository with a small Python project. A builder, a reviewer and a spec maintainer add a
+    feature to it, and its tests decide. Twice, while an agent is at work, all processes of the run are killed, and 'bartack resume'
+    continues. The agents are scripted and cost nothing. With --agent NAME a configured agent does the work, and all processes are
+    killed once.
+
+    'journal' shows the details: a process that records numbered steps kills itself at four critical moments of a single write.
+
+    The exit code is 1 if the proof fails. Without --keep the directory of the demo is removed.
     """
+    if what != "team" and agent is not None:
+        raise UsageError("bartack demo", "--agent is for the demo 'team'")
     directory = tempfile.mkdtemp(prefix="bartack-demo-")
     kept = keep
     try:
         if what == "team":
-            proved = _perform_team(Path(directory), keep=keep, as_json=as_json)
+            from bartack.cli.demo._stage import perform_team  # noqa: PLC0415 - the other demo does not need the runtime
+
+            proved = perform_team(Path(directory), agent, keep=keep, as_json=as_json)
         else:
             proved = _perform(directory, steps, keep=keep, as_json=as_json)
         kept = keep or not proved
     finally:
         if not kept:
-            shutil.rmtree(directory)
+            _remove(directory)
     return Exit.OK if proved else Exit.FAILED
 
 
-def _perform_team(workspace: Path, *, keep: bool, as_json: bool) -> bool:
-    """Run the team, show it and its proof; return whether the proof holds."""
-    from bartack.cli.demo import _team as team  # noqa: PLC0415 - the other demo does not need the runtime
-
-    screen = None if as_json else Screen(sys.stdout)
-    events: list[team.Event] = []
-
-    def show(event: team.Event) -> None:
-        events.append(event)
-        if screen is not None:
-            after = screen.paint(f"{event.after_s:>7.2f} s  ", "dim")
-            screen.line(after + (screen.paint(event.what, "red") if event.killed else event.what))
-            screen.flush()
-
-    team.prepare(workspace)
-    run = team.perform(workspace, show)
-    checks = team.prove(team.read_facts(run, workspace))
-    proved = all(check.ok for check in checks)
-    if screen is None:
-        write_json(
-            {
-                "ok": proved,
-                "checks": [check._asdict() for check in checks],
-                "events": [event._asdict() for event in events],
-                "directory": str(workspace),
-                "kept": keep or not proved,
-            }
-        )
-        return proved
-    _show_proof(screen, checks, "from the journal and the files")
-    screen.line()
-    if keep or not proved:
-        screen.line("Inspect it:")
-        screen.line(f"  bartack show -C {workspace} latest")
-        screen.line(f"  bartack journal show {run.dir}")
-    else:
-        screen.line("The directory was removed; 'bartack demo --keep' keeps it.")
-    return proved
+def _remove(directory: str) -> None:
+    """Remove the directory; a process that was killed a moment ago may still write its last file there."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not os.path.exists(directory):
+            return
+        threading.Event().wait(0.1)
+    shutil.rmtree(directory)
 
 
 def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
@@ -121,7 +111,7 @@ def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
     proved = all(check.ok for check in checks)
     if screen:
         _show_steps(screen, lives, steps)
-        _show_proof(screen, checks, "from the acknowledgements, the journal and the effects")
+        show_proof(screen, checks, "from the acknowledgements, the journal and the effects")
         _show_end(screen, directory, kept=keep or not proved)
     else:
         write_json(_as_facts(lives, checks, directory, kept=keep or not proved))
@@ -173,16 +163,6 @@ def _note(life: Life, ack: Ack) -> str:
     if not ack.message.again:
         return ""
     return "done before; torn line cut off" if life.cut_bytes else "done before, recognised by its key"
-
-
-def _show_proof(screen: Screen, checks: list[Check], source: str) -> None:
-    screen.line()
-    screen.line(screen.paint("Proof", "bold") + f", {source}:")
-    rows: list[tuple[str, str, str]] = []
-    for check in checks:
-        mark = screen.paint("ok", "green") if check.ok else screen.paint("FAIL", "red")
-        rows.append((mark, check.name, check.sentence))
-    screen.table(rows)
 
 
 def _show_end(screen: Screen, directory: str, *, kept: bool) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bartack.cli.demo._proof import Check
 from bartack.cli.demo._worker import (
     MOMENTS,
     STEP_FINISHED,
@@ -29,7 +30,8 @@ from bartack.cli.demo._worker import (
     read_effects,
     result_of,
 )
-from bartack.journal import Entry, open_reader, verify_journal
+from bartack.journal import Entry
+from bartack.journal.file import open_reader, verify_journal
 
 _decode = msgspec.json.Decoder(Started | Acknowledged).decode
 
@@ -63,14 +65,6 @@ class Life(NamedTuple):
     def as_planned(self) -> bool:
         """Whether it ended as planned."""
         return self.code == (0 if self.death is None else -signal.SIGKILL)
-
-
-class Check(NamedTuple):
-    """One part of the proof."""
-
-    name: str
-    ok: bool
-    sentence: str
 
 
 def plan(steps: int) -> list[Death]:

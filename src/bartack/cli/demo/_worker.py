@@ -16,8 +16,9 @@ import msgspec
 
 from bartack.cli.app._boundary import run_guarded
 from bartack.cli.app._exit import Exit
-from bartack.core import RealDisk
-from bartack.journal import FileJournal, open_journal
+from bartack.core.disk import RealDisk
+from bartack.journal import Journal
+from bartack.journal.file import open_journal
 
 Moment = Literal["done", "half", "written", "durable"]
 """When to die: the step is done, half of its line is written, all of it is written, or it is durable but unacknowledged."""
@@ -149,7 +150,7 @@ def work(orders: Orders) -> int:
     return Exit.OK
 
 
-def load_steps(journal: FileJournal) -> list[Finished]:
+def load_steps(journal: Journal) -> list[Finished]:
     """The steps in a journal, in their order."""
     return [entry.decode(Finished) for entry in journal.read() if entry.kind == STEP_FINISHED]
 

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Final, get_args
 import click
 import msgspec
 
-from bartack.agents import Role
+from bartack.agents.protocol.messages import Role
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._exit import Exit
-from bartack.cli.app._options import json_option, workspace_option, write_json
+from bartack.cli.app._options import is_given, json_option, workspace_option, write_json
 from bartack.cli.app._terminal import Screen, printable
-from bartack.core import unknown_name
-from bartack.errors import AgentConfigError
+from bartack.core.flaws import unknown_name
+from bartack.errors import AgentConfigError, RunNotFoundError
 
 if TYPE_CHECKING:
-    from bartack.agents import DoctorReport
+    from bartack.agents.doctor.doctor import DoctorReport
+    from bartack.runtime.rundir.layout import RunDir
 
 NONE: Final = "No agent is configured. Name one in bartack.toml, under [agents.NAME]; 'bartack init --example' shows one."
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
@@ -116,7 +117,7 @@ def scripted(
     It is for experiments and tests: it needs no model, always gives the same answers, and produces every fault that its script
     requests.
     """
-    from bartack.agents import run_scripted  # noqa: PLC0415 - agents start often and have to start fast
+    from bartack.agents.scripted.program import run_scripted  # noqa: PLC0415 - agents start often and have to start fast
 
     beat = heartbeat_s if heartbeat_s is not None else float(os.environ.get("BARTACK_HEARTBEAT_S", "10"))
     name = name or os.environ.get("BARTACK_AGENT", "")
@@ -131,8 +132,46 @@ def scripted(
     )
 
 
+@agents.command("record", short_help="Write a script of what agents replied in a run.")
+@click.argument("run", metavar="RUN")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Write the script to this file, as JSON.")
+@click.option("--agent", default="", metavar="NAME", help="Record only the replies of this agent.")
+@workspace_option
+@json_option
+def record(run: str, output: str, agent: str, workspace: str, *, as_json: bool) -> None:
+    """Write a script that answers prompts as the agents of RUN did.
+
+    An agent with kind = "scripted" and this script repeats the replies and tool calls without a model and without cost: for tests,
+    and for reports of faults. Answers to the actions of the pipeline are not recorded.
+    """
+    from bartack.core.files import write_file  # noqa: PLC0415 - a scripted agent starts faster without it
+    from bartack.runtime.rundir.recorded_prompts import recorded_prompts  # noqa: PLC0415 - likewise
+
+    found = _find_run(run, workspace)
+    rules = recorded_prompts(found, agent)
+    script = {"version": 1, "comment": f"Recorded from {found.id}.", "strict": True, "prompts": rules}
+    write_file(output, msgspec.json.format(msgspec.json.encode(script), indent=2) + b"\n")
+    if as_json:
+        write_json({"run": found.id, "prompts": len(rules), "file": output})
+    else:
+        Screen(sys.stdout).line(f"Wrote {len(rules)} replies of {found.id} to {printable(output)}.")
+
+
+def _find_run(asked: str, workspace: str) -> RunDir:
+    """Find a run in the workspace, or in all of them if none was named."""
+    from bartack.runtime.client.everywhere import find_elsewhere  # noqa: PLC0415 - see above
+    from bartack.runtime.rundir.find import find_run  # noqa: PLC0415 - likewise
+
+    try:
+        return find_run(asked, Path(workspace))
+    except RunNotFoundError as missing:
+        if is_given("workspace"):
+            raise
+        return find_elsewhere(missing).run
+
+
 def _look(workspace: str, name: str | None, *, start: bool = False, live: bool = False) -> list[DoctorReport]:
-    from bartack.agents import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
+    from bartack.agents.doctor.doctor import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
     from bartack.config.load import load_config  # noqa: PLC0415 - likewise
 
     place = Path(workspace).resolve()

@@ -16,9 +16,11 @@ from bartack.cli.app._edge import own
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable
-from bartack.cli.project._check import files_of
-from bartack.core import write_file
-from bartack.language import Diagnostic, LeftOld, Source, Upgraded, reformat, render_all, to_json, upgraded
+from bartack.cli.project.check._check import files_of
+from bartack.core.files import write_file
+from bartack.language import Diagnostic, Source, render_all
+from bartack.language.formatting.format import LeftOld, Upgraded, reformat, upgraded
+from bartack.language.syntax.render import to_json
 from bartack.runtime.patchwork import upgrade_file
 
 Status = Literal["unchanged", "changed", "errors", "left alone"]

@@ -11,17 +11,20 @@ from typing import Final
 
 import click
 
+from bartack.agents.program.find import find_program
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen
 from bartack.config.problem import CONFIG_FILE
-from bartack.core import check_private, make_private, make_repository, replace_file
+from bartack.core.files import replace_file
+from bartack.core.git_shield import make_repository
+from bartack.core.trust import check_private, make_private
 from bartack.errors import UsageError
 
 IGNORED: Final = ".bartack/"
 SHARED_MODE: Final = 0o644
 """Permissions of the project's files: only their owner can write to them, independent of the umask."""
-AGENTS: Final = ("claude", "codex", "gemini")
-"""Common agent programs; each needs an adapter that speaks the line protocol."""
+AGENTS: Final = ("claude", "codex")
+"""Programs that are agents without further settings: each is a kind of agent of the same name."""
 
 
 @click.command(short_help="Write a commented bartack.toml, or an example that runs at once.")
@@ -31,6 +34,11 @@ AGENTS: Final = ("claude", "codex", "gemini")
     help="Also write a task and a scripted agent, so that 'bartack run' works at once.",
 )
 @click.option(
+    "--ci",
+    is_flag=True,
+    help="Also write a workflow for GitHub Actions that checks programs and recorded runs.",
+)
+@click.option(
     "-C",
     "--workspace",
     default=".",
@@ -38,7 +46,7 @@ AGENTS: Final = ("claude", "codex", "gemini")
     help="Write to this directory, and create it if it is missing.",
 )
 @json_option
-def init(workspace: str, *, example: bool, as_json: bool) -> None:
+def init(workspace: str, *, example: bool, ci: bool, as_json: bool) -> None:
     """Write a commented bartack.toml, and keep .bartack/ out of git.
 
     The command detects the test command of the project. It does not overwrite existing files. The directory .bartack/ becomes a
@@ -48,7 +56,7 @@ def init(workspace: str, *, example: bool, as_json: bool) -> None:
     if place.exists() and not place.is_dir():
         raise UsageError("bartack init", f"{place} is not a directory")
     place.mkdir(parents=True, exist_ok=True)
-    done = [*_write_files(place, example=example), *_keep_out_of_git(place)]
+    done = [*_write_files(place, example=example, ci=ci), *_keep_out_of_git(place)]
     if as_json:
         write_json({"workspace": str(place), "done": done})
         return
@@ -70,17 +78,26 @@ def _next(place: Path, *, example: bool) -> list[str]:
         return [
             f"The example is not in your {CONFIG_FILE}: use --example in an empty directory (-C DIR), then bartack run"
         ]
+    found = found_agents(place)
+    if found and _mentions(place / CONFIG_FILE, f"\n[agents.{found[0]}]"):
+        return [
+            f"Next: bartack agents doctor checks that {found[0]} is usable, without cost.",
+            'Then:  bartack run --goal "Say what is to be done."',
+        ]
     return [
         f'Next: name an agent in {CONFIG_FILE}, then bartack run --goal "…"',
         "To try the pipeline without a model first: bartack init --example -C DIR",
     ]
 
 
-def _write_files(place: Path, *, example: bool) -> list[str]:
+def _write_files(place: Path, *, example: bool, ci: bool) -> list[str]:
     found = find_test_command(place)
     files = {CONFIG_FILE: _config(place, example=example)}
     if example:
         files |= EXAMPLE
+    if ci:
+        files[WORKFLOW_FILE] = WORKFLOW
+        (place / WORKFLOW_FILE).parent.mkdir(parents=True, exist_ok=True)
     done: list[str] = []
     for name, content in files.items():
         try:
@@ -145,18 +162,50 @@ def _config(place: Path, *, example: bool) -> str:
     found = find_test_command(place)
     words = ", ".join(f'"{word}"' for word in found)
     tests = f"command = [{words}]" if found else '# command = ["make", "test"]'
-    there = [name for name in AGENTS if shutil.which(name, path=os.environ.get("PATH", ""))]
     return TEMPLATE.format(
         tests='command = "grep -q 53 weeks.txt"' if example else tests,
-        agents=EXAMPLE_AGENT if example else _agents(there),
+        agents=EXAMPLE_AGENT if example else _agents(found_agents(place)),
         tasks=EXAMPLE_TASK if example else TASK_COMMENT,
     )
 
 
-def _agents(there: list[str]) -> str:
-    seen = f"# Found on this machine: {', '.join(there)}.\n" if there else ""
-    return seen + AGENT_COMMENT
+def found_agents(place: Path) -> list[str]:
+    """The programs on this machine that are agents without further settings."""
+    path = os.environ.get("PATH", "")
+    return [name for name in AGENTS if find_program(name, place, path)]
 
+
+def _agents(there: list[str]) -> str:
+    """The agents that were found: the first one plays every role, the others are there to be chosen."""
+    if not there:
+        return AGENT_COMMENT
+    roles = 'roles = ["builder", "reviewer", "spec_maintainer"]'
+    first = f'[agents]\ndefault = "{there[0]}"\n\n[agents.{there[0]}]\n{roles}\n{AGENT_CHOICES}'
+    others = "".join(f"# [agents.{name}]\n# {roles}\n" for name in there[1:])
+    return FOUND_COMMENT + first + (f"\n# This one was found, too:\n{others}" if others else "")
+
+
+WORKFLOW_FILE: Final = ".github/workflows/bartack.yml"
+WORKFLOW: Final = """\
+# Checks the settings and programs of Bartack, and replays recorded runs. No agent is asked, and no key is needed.
+name: bartack
+on: [push, pull_request]
+permissions:
+  contents: read
+jobs:
+  check:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - run: pip install bartack
+      - run: bartack check
+      - name: replay recorded runs
+        if: hashFiles('tests/recorded/**') != ''
+        run: bartack replay tests/recorded
+"""
 
 TEMPLATE: Final = """\
 # Settings of Bartack. Every key is optional. 'bartack check' checks this file, 'bartack schema config' prints all keys.
@@ -186,7 +235,18 @@ TEMPLATE: Final = """\
 {agents}
 {tasks}"""
 
+FOUND_COMMENT: Final = """\
+# The agent that was found on this machine. 'bartack agents doctor' checks that it is usable, without cost.
+"""
+AGENT_CHOICES: Final = """\
+# model = "…"                   # default: the agent's own choice
+# permissions = { mode = "ask" } # default by role: the builder edits and runs commands, the reviewer reads
+"""
 AGENT_COMMENT: Final = """\
+# Claude Code or Codex: pip install "bartack[claude-cli]" or "bartack[codex-cli]", or the vendor's installer; then
+# [agents.claude]
+# roles = ["builder", "reviewer", "spec_maintainer"]
+#
 # An agent is a program that reads commands from stdin and writes events to stdout, one JSON object a line, or a script of
 # replies. 'bartack schema command' and 'bartack schema event' print the format; 'bartack init --example' writes a script.
 # [agents.builder]

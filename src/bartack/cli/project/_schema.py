@@ -10,13 +10,17 @@ from typing import Final, cast
 import click
 import msgspec
 
-from bartack.agents import render_schema, schema, schema_names, schema_text
+from bartack.agents.schema import render_schema, schema, schema_names, schema_text
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen
 from bartack.config.load import Config
 from bartack.errors import UsageError
-from bartack.pipeline import LedgerLine, Manifest, Progress, Receipt
+from bartack.pipeline.records.ledger import LedgerLine
+from bartack.pipeline.records.task_state import Progress
+from bartack.pipeline.report.report import RunReport
 from bartack.runtime.rundir.mirror import RunFile
+from bartack.runtime.rundir.receipts import Receipt
+from bartack.runtime.rundir.snapshots import Manifest
 
 _RUN: Final = msgspec.defstruct("RunFile", [("pipeline", Progress | None, None)], bases=(RunFile,))
 """The content of run.json, with the part of the pipeline."""
@@ -25,6 +29,7 @@ OTHERS: Final[dict[str, object]] = {
     "config": Config,
     "ledger-line": LedgerLine,
     "receipt": Receipt,
+    "report": RunReport,
     "run": _RUN,
     "snapshot-manifest": Manifest,
 }

@@ -10,7 +10,7 @@ import click
 
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable
-from bartack.core import TrustedDirectory, add_trusted, list_trusted, remove_trusted
+from bartack.core.trust import TrustedDirectory, add_trusted, list_trusted, remove_trusted
 from bartack.errors import PeerRefusedError, UsageError
 from bartack.runtime.rundir.inside import find_enclosing
 

@@ -6,34 +6,30 @@ Worktrees are removed first, and only if their whole content is saved elsewhere 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._runs import ago, complete_run, locate, note_unreadable, paint_status, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, printable, write_note
+from bartack.cli.look._age import changed_before, parse_age
 from bartack.cli.runs._clean_trees import clear_trees, count_trees, write_cleared
-from bartack.cli.runs._runs import ago, complete_run, locate, note_unreadable, paint_status, workspace_option
 from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
 from bartack.runtime.client.manage import delete_run
 from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, summarise
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.origin import check_own
-from bartack.runtime.rundir.presence import is_active
 
 if TYPE_CHECKING:
-    from bartack.pipeline import Cleared
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_AGE: Final = re.compile(r"(\d+)([smhdw])")
+    from bartack.pipeline.worktree.old_worktrees import Cleared
 
 
 class Candidate(msgspec.Struct):
@@ -82,11 +78,11 @@ def clean(
     if unfinished and not runs:
         raise UsageError("bartack clean", "--unfinished needs the names of the runs")
     chosen = _choose(runs, workspace, unfinished=unfinished)
-    before = None if age is None else datetime.now(UTC) - parse_age(age)
+    before = None if age is None else datetime.now(UTC) - parse_age(age, "bartack clean")
     candidates = [
         (run, Candidate(run.id, summary.status, summary.updated_at, _size(run.path), _count_trees(run)))
         for run, summary in chosen
-        if before is None or _is_older(summary.updated_at, before)
+        if before is None or changed_before(summary.updated_at, before)
     ]
     candidates = [(run, facts) for run, facts in candidates if facts.worktrees or not worktrees]
     if not as_json:
@@ -130,18 +126,6 @@ def _noting(run: RunDir, failed: dict[str, str]) -> Generator[None]:
         write_note(f"{run.id} is not deleted: {printable(failed[run.id])}")
 
 
-def parse_age(text: str) -> timedelta:
-    """Parse an age like ``7d``.
-
-    Raises:
-        UsageError: The text is not an age.
-    """
-    found = _AGE.fullmatch(text)
-    if found is None:
-        raise UsageError("bartack clean", f"{text!r} is not an age; write 30m, 12h, 7d or 4w")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
-
-
 def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list[tuple[RunDir, RunSummary]]:
     if not names:
         found = [(run, summarise(run)) for run in list_runs(Path(workspace))]
@@ -153,7 +137,7 @@ def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list
     chosen = [(run, summarise(run)) for run in {name: locate(name, workspace) for name in names}.values()]
     for run, summary in chosen:
         check_own(run)
-        if is_active(run):
+        if run.is_active():
             raise UsageError("bartack clean", f"{run.id} is running; cancel it first")
         if summary.status not in TERMINAL and not unfinished:
             reason = f"{run.id} is {summary.status} and could be resumed; --unfinished includes it"
@@ -182,13 +166,6 @@ def _count_trees(run: RunDir) -> int:
         return count_trees(run)
     except OSError:
         return 0
-
-
-def _is_older(updated_at: str, before: datetime) -> bool:
-    try:
-        return datetime.fromisoformat(updated_at) < before
-    except ValueError:
-        return False
 
 
 def _size(path: Path) -> int:

@@ -12,7 +12,7 @@ from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
-    from bartack.pipeline import Cleared
+    from bartack.pipeline.worktree.old_worktrees import Cleared
 
 
 def _has_trees(run: RunDir) -> bool:
@@ -23,7 +23,7 @@ def count_trees(run: RunDir) -> int:
     """Return how many worktrees a run has."""
     if not _has_trees(run):
         return 0
-    from bartack.pipeline import count_trees  # noqa: PLC0415 - see the module
+    from bartack.pipeline.worktree.old_worktrees import count_trees  # noqa: PLC0415 - see the module
 
     return count_trees(run.path)
 
@@ -32,13 +32,13 @@ def clear_trees(run: RunDir) -> Cleared | None:
     """Remove the worktrees of a run whose content is saved elsewhere; ``None`` if the run never had any."""
     if not _has_trees(run):
         return None
-    from bartack import pipeline  # noqa: PLC0415 - see the module
+    from bartack.pipeline.worktree import old_worktrees  # noqa: PLC0415 - see the module
 
     try:
         workspace = run.workspace(read_state(run))
     except BartackError as error:
-        return pipeline.Cleared(kept={str(run.path): str(error)})
-    return pipeline.clear_trees(run.path, Path(workspace))
+        return old_worktrees.Cleared(kept={str(run.path): str(error)})
+    return old_worktrees.clear_trees(run.path, Path(workspace))
 
 
 def write_cleared(screen: Screen, cleared: dict[str, Cleared]) -> None:

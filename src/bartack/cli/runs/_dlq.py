@@ -12,10 +12,12 @@ import msgspec
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._export import open_output
 from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._runs import RunFirst, iso, latest_argument, locate_or_newest, pretty, workspace_option
 from bartack.cli.app._terminal import Screen, printable
-from bartack.cli.runs._runs import iso, locate, pretty, run_argument, workspace_option
 from bartack.errors import UsageError
-from bartack.messaging import DeadLetter, DeadLetterQueue, LetterState, Reason, describe_outcome, is_success
+from bartack.messaging import DeadLetter, DeadLetterQueue, Reason
+from bartack.messaging.letter import LetterState
+from bartack.messaging.outcome import describe_outcome, is_success
 from bartack.runtime.client.dead_letters import open_letters
 
 C = TypeVar("C", bound=Callable[..., None])
@@ -66,12 +68,12 @@ def dlq() -> None:
     """Inspect, retry, remove or export the dead letters of a run: messages that could not be delivered or processed.
 
     Each letter keeps its message, its recipient, the reason and its delivery attempts. All commands work for active runs and for
-    all others.
+    all others, and without RUN for the newest run.
     """
 
 
-@dlq.command(name="list", short_help="List the dead letters.")
-@run_argument
+@dlq.command(cls=RunFirst, name="list", short_help="List the dead letters.")
+@latest_argument
 @filter_options
 @click.option(
     "-n",
@@ -115,8 +117,8 @@ def list_letters(run: str, workspace: str, limit: int, *, as_json: bool, **chose
         screen.line(f"There are more; -n {limit * 2} shows more of them.")
 
 
-@dlq.command(short_help="Show a dead letter with its message.")
-@run_argument
+@dlq.command(cls=RunFirst, short_help="Show a dead letter with its message.")
+@latest_argument
 @click.argument("letter")
 @workspace_option
 @json_option
@@ -146,8 +148,8 @@ def show(run: str, letter: str, workspace: str, *, as_json: bool) -> None:
         screen.line(f"{iso(note.at)}  {note.event} {printable(note.detail)}".rstrip())
 
 
-@dlq.command(short_help="Retry dead letters.")
-@run_argument
+@dlq.command(cls=RunFirst, short_help="Retry dead letters.")
+@latest_argument
 @letters_argument
 @filter_options
 @all_option
@@ -176,8 +178,8 @@ def retry(
         click.get_current_context().exit(1)
 
 
-@dlq.command(short_help="Remove dead letters.")
-@run_argument
+@dlq.command(cls=RunFirst, short_help="Remove dead letters.")
+@latest_argument
 @letters_argument
 @filter_options
 @all_option
@@ -209,8 +211,8 @@ def purge(
         Screen(sys.stdout).line(f"Removed {_count(count)}.")
 
 
-@dlq.command(short_help="Write dead letters to a file.")
-@run_argument
+@dlq.command(cls=RunFirst, short_help="Write dead letters to a file.")
+@latest_argument
 @filter_options
 @click.option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout.")
 @workspace_option
@@ -218,7 +220,8 @@ def purge(
 def export(run: str, workspace: str, output: str | None, *, as_json: bool, **chosen: object) -> None:
     """Write dead letters with their messages, one JSON object a line. The letters are not removed."""
     del as_json  # the output is always JSON
-    queue, found = _open(run, workspace), locate(run, workspace)
+    found = locate_or_newest(run, workspace)
+    queue = open_letters(found)
     page = queue.list_messages(sys.maxsize, None, **_fields(chosen))
     with open_output(output, beside=str(found.path)) as out:
         for line in queue.lines(page.letters):
@@ -226,7 +229,7 @@ def export(run: str, workspace: str, output: str | None, *, as_json: bool, **cho
 
 
 def _open(run: str, workspace: str) -> DeadLetterQueue:
-    return open_letters(locate(run, workspace))
+    return open_letters(locate_or_newest(run, workspace))
 
 
 def _fields(chosen: dict[str, object]) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections import Counter
 
@@ -11,15 +10,26 @@ import msgspec
 
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._runs import (
+    RunFirst,
+    iso,
+    latest_argument,
+    load_value,
+    locate_or_newest,
+    workspace_option,
+)
 from bartack.cli.app._terminal import Screen, printable, write_note
-from bartack.cli.runs._runs import iso, latest_argument, load_value, locate, run_argument, workspace_option
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
-from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
+from bartack.messaging import BroadcastResult, Mailbox, Message
+from bartack.messaging.mailboxes import check_name
+from bartack.messaging.outcome import is_success
+from bartack.messaging.topic import check_topic
 from bartack.runtime.client.connection import HubClient
+from bartack.runtime.client.sending import send_message
 from bartack.runtime.protocol.requests import Request
 from bartack.runtime.protocol.steps import Held
 from bartack.runtime.rundir.find import read_state
-from bartack.runtime.rundir.inbox import LeftMessage, leave_message, left_messages
+from bartack.runtime.rundir.inbox import LeftMessage, left_messages
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.worker_state import Value
 
@@ -30,11 +40,12 @@ name_argument = click.argument("name")
 def mailbox() -> None:
     """Inspect the mailboxes of a run, send and receive messages.
 
-    A mailbox is created by its first use. Messages are JSON values.
+    A mailbox is created by its first use. Messages are JSON values. Without RUN all commands are for the newest run. A first
+    word is a run if it is 'latest', begins with 'run-' or with a date (20261116-), or is a path.
     """
 
 
-@mailbox.command(name="list", short_help="List the mailboxes.")
+@mailbox.command(cls=RunFirst, name="list", short_help="List the mailboxes.")
 @latest_argument
 @workspace_option
 @json_option
@@ -43,7 +54,7 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
 
     The column 'kept' counts messages that were sent while the run was not active; they are queued when it is resumed.
     """
-    found = locate(run, workspace)
+    found = locate_or_newest(run, workspace)
     boxes = read_state(found).mailboxes
     kept = Counter(left.mailbox for left in left_messages(found))
     boxes = {**{name: Mailbox(name) for name in kept}, **boxes}
@@ -81,8 +92,8 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
     screen.table([[screen.paint(head, "dim") for head in heads], *rows], indent=0)
 
 
-@mailbox.command(short_help="Show queued messages without receiving them.")
-@run_argument
+@mailbox.command(cls=RunFirst, short_help="Show queued messages without receiving them.")
+@latest_argument
 @name_argument
 @click.option(
     "-n",
@@ -101,7 +112,7 @@ def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> N
     After them the command lists messages that were sent while the run was not active; they are queued when it is resumed.
     """
     check_name(name)
-    found = locate(run, workspace)
+    found = locate_or_newest(run, workspace)
     box = read_state(found).mailboxes.get(name)
     messages = [] if box is None else box.queued()
     messages = [*messages, *(_kept(left) for left in left_messages(found) if left.mailbox == name)][:limit]
@@ -141,8 +152,8 @@ def _facts(run: RunDir, message: Message) -> dict[str, object]:
     }
 
 
-@mailbox.command(short_help="Send a message.")
-@run_argument
+@mailbox.command(cls=RunFirst, short_help="Send a message.")
+@latest_argument
 @name_argument
 @click.argument("value", default="-")
 @click.option("--text", is_flag=True, help="Send VALUE as a text, not as JSON.")
@@ -156,16 +167,9 @@ def send(run: str, name: str, value: str, key: str, workspace: str, *, text: boo
     is resumed.
     """
     check_name(name)
-    found = locate(run, workspace)
+    found = locate_or_newest(run, workspace)
     encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
-    key = key or secrets.token_hex(16)
-    kept = False
-    try:
-        with HubClient(found) as hub:
-            sent = msgspec.json.decode(hub.ask("send", Request(mailbox=name, key=key), encoded), type=str)
-    except RunNotActiveError:
-        leave_message(found, name, key, encoded)
-        sent, kept = key, True
+    sent, kept = send_message(found, name, encoded, key)
     if as_json:
         write_json({"run": found.id, "id": sent, "kept": kept})
     else:
@@ -185,8 +189,8 @@ def _encode(value: str, *, is_text: bool) -> bytes:
         ) from None
 
 
-@mailbox.command(short_help="Publish a message to a topic.")
-@run_argument
+@mailbox.command(cls=RunFirst, short_help="Publish a message to a topic.")
+@latest_argument
 @click.argument("topic")
 @click.argument("value", default="-")
 @click.option("--text", is_flag=True, help="Send VALUE as a text, not as JSON.")
@@ -198,7 +202,7 @@ def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_
     VALUE is read from stdin if it is missing or '-'. The exit code is 9 if the run is not active.
     """
     check_topic(topic)
-    found = locate(run, workspace)
+    found = locate_or_newest(run, workspace)
     encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
     request = Request(topic=topic, strategy="best_effort")
     with HubClient(found) as hub:
@@ -211,8 +215,8 @@ def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_
             sys.stdout.write(f"{copy.recipient}\n")
 
 
-@mailbox.command(short_help="Receive messages.")
-@run_argument
+@mailbox.command(cls=RunFirst, short_help="Receive messages.")
+@latest_argument
 @name_argument
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait at most S seconds.")
 @click.option(
@@ -237,7 +241,7 @@ def receive(
     """
     check_name(name)
     request = Request(mailbox=name, timeout_s=timeout)
-    with HubClient(locate(run, workspace)) as hub:
+    with HubClient(locate_or_newest(run, workspace)) as hub:
         if follow:
             _follow(hub, request, as_json=as_json)
             return

@@ -5,31 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
 import msgspec
 
+from bartack.cli.app._pipeline_options import PIPELINE_FILE, PipelineOptions
 from bartack.cli.app._terminal import listed, printable, write_note
-from bartack.cli.runs._pipeline_options import PIPELINE_FILE, PipelineOptions
+from bartack.cli.queued._options import DetachOptions
 from bartack.config.load import Config, Reading, read_settings
 from bartack.errors import BartackError, ConfigError, UsageError
-from bartack.pipeline import (
-    PROGRAM,
-    PipelineOrder,
-    PipelineRole,
-    TaskRecord,
-    choose_tasks,
-    find_obstacles,
-    hold_workspace,
-    ignored_files,
-    make_order,
-    make_settings,
-    needed_roles,
-    read_progress,
-    warn_of_conflicts,
-)
+from bartack.pipeline import make_order
+from bartack.pipeline.lock import hold_workspace
+from bartack.pipeline.ready import find_obstacles, warn_of_conflicts
+from bartack.pipeline.records.records import PipelineOrder, TaskRecord
+from bartack.pipeline.records.task_state import read_progress
+from bartack.pipeline.request import PROGRAM, choose_tasks
+from bartack.pipeline.settings import PipelineRole, make_settings, needed_roles
+from bartack.pipeline.worktree.old_worktrees import ignored_files
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.find import list_runs, summarise
@@ -37,8 +31,10 @@ from bartack.runtime.rundir.layout import RunDir
 
 
 @contextmanager
-def new_run(options: PipelineOptions, workspace: Path, *, wait: bool) -> Generator[tuple[RunDir, Config]]:
-    """Create a run of the pipeline and hold the workspace for it.
+def new_run(
+    options: PipelineOptions, workspace: Path, *, wait: bool, detaching: DetachOptions
+) -> Generator[tuple[RunDir, Config]]:
+    """Create a run of the pipeline and hold the workspace for it. A detached run does not need the workspace before it begins.
 
     Raises:
         ConfigError: A requirement is missing; no run was created.
@@ -51,7 +47,9 @@ def new_run(options: PipelineOptions, workspace: Path, *, wait: bool) -> Generat
     tasks, instruction = _what(options, config)
     roles = needed_roles(config, workspace, intake=bool(instruction))
     _check_ready(reading, workspace, roles)
-    settings = make_settings(config, roles, asks=_is_interactive(options), workspace=workspace)
+    settings = make_settings(
+        config, roles, asks=_is_answered(options, detached=detaching.detach), workspace=workspace
+    )
     order = make_order(settings, tasks, instruction=instruction, yes=options.yes)
     _warn(config)
     if not (instruction or options.tasks or options.goal is not None):
@@ -62,9 +60,12 @@ def new_run(options: PipelineOptions, workspace: Path, *, wait: bool) -> Generat
     for name, path in ignored_files(workspace, config, tasks):
         write_note(f"{name}: git ignores {path}, so the worktrees of tasks do not have it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
-    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_run_request(order, no_input=options.no_input), workspace, config, options.sets)
-        lock.sign(run.id)
+    held = hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared)
+    with nullcontext() if detaching.detach else held as lock:
+        request = _run_request(order, no_input=options.no_input, start_key=detaching.start_key)
+        run = create_run(request, workspace, config, options.sets)
+        if lock is not None:
+            lock.sign(run.id)
         yield run, config
 
 
@@ -120,6 +121,11 @@ def _text_of(option: str, named: str) -> str:
         raise UsageError("bartack run", f"{option} {named}: {problem}") from None
 
 
+def _is_answered(options: PipelineOptions, *, detached: bool) -> bool:
+    """Whether a person answers questions of the run; those of a detached one are answered from any terminal."""
+    return not options.no_input if detached else _is_interactive(options)
+
+
 def _is_interactive(options: PipelineOptions) -> bool:
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     return terminal and not options.no_input and not os.environ.get("CI")
@@ -142,7 +148,7 @@ def _note_repeated(tasks: Sequence[str], workspace: Path) -> None:
     else:
         return
     try:
-        done = {task.id for task in read_progress(run.path).tasks if task.status == "done"}
+        done = {task.id for task in read_progress(run).tasks if task.status == "done"}
     except BartackError:
         return  # a damaged run does not prevent a new one
     again = [printable(task) for task in tasks if task in done]
@@ -151,6 +157,6 @@ def _note_repeated(tasks: Sequence[str], workspace: Path) -> None:
         write_note(f"{listed(again)} {verb} done by {run.id} and will be done again; --task ID chooses tasks")
 
 
-def _run_request(order: PipelineOrder, *, no_input: bool) -> RunRequest:
+def _run_request(order: PipelineOrder, *, no_input: bool, start_key: str) -> RunRequest:
     call = CallArgs([msgspec.Raw(msgspec.json.encode(order))])
-    return RunRequest(program=str(PROGRAM), worker="main", call=call, no_input=no_input)
+    return RunRequest(program=str(PROGRAM), worker="main", call=call, no_input=no_input, start_key=start_key)

@@ -1,55 +1,39 @@
 """``bartack run`` and ``resume``: this process becomes the hub of the run and shows its progress.
 
-The run itself is created and driven by ``runtime/hub``; ``_live.py`` shows it while it is active.
+The run itself is created and driven by ``runtime/hub``; a view (``live/_choose.py``) shows it while it is active, and
+``live/_end.py`` reports how it ended.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
 
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
-from bartack.cli.app._options import json_option
-from bartack.cli.app._terminal import (
-    Colour,
-    Screen,
-    human_time,
-    listed,
-    printable,
-    printable_lines,
-    write_note,
-)
-from bartack.cli.runs._answer import expected
-from bartack.cli.runs._failure import known_error, needs_update, spent_setting, write_failure
-from bartack.cli.runs._live import JsonView, PlainView, TerminalView, View, put_event
-from bartack.cli.runs._pipeline_options import PIPELINE, PipelineOptions, pipeline_options, set_option
-from bartack.cli.runs._runs import (
-    complete_run,
-    load_value,
-    locate,
-    note_unreadable,
-    open_questions,
-    pretty,
-    workspace_option,
-)
-from bartack.config.load import Config, check_resumed, kept_sets, load_config
+from bartack.cli.app._options import is_given, json_option
+from bartack.cli.app._pipeline_options import PIPELINE, PipelineOptions, pipeline_options, set_option
+from bartack.cli.app._runs import complete_run, locate, note_unreadable, workspace_option
+from bartack.cli.app._terminal import listed, printable, write_note
+from bartack.cli.live._choose import ViewName, choose_view, open_view, view_option
+from bartack.cli.live._end import put_result, write_end
+from bartack.cli.live._views import QuietView, View
+from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
+from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
 from bartack.config.project import PATCHWORK
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
-from bartack.journal import open_reader
-from bartack.runtime.client.again import last_answer, set_aside
+from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import EXIT_CODES, drive
 from bartack.runtime.program.source import differences, pinned_files
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol.frames import TOGETHER
-from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, read_state, summarise
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Describe
@@ -67,6 +51,7 @@ run_as_option = click.option(
 )
 
 
+# Long because its options and its help are part of it; the functions that it calls do the work.
 @click.command(short_help="Run a program, or tasks through the pipeline.")
 @click.argument("program", metavar="[FILE[:WORKER]]", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
@@ -81,8 +66,10 @@ run_as_option = click.option(
     "--input", "given", metavar="JSON|@FILE", help="Pass the worker's arguments by name, as a JSON object."
 )
 @pipeline_options
+@detach_options
 @wait_option
 @run_as_option
+@view_option
 @workspace_option
 @json_option
 def run(
@@ -90,9 +77,11 @@ def run(
     args: tuple[str, ...],
     *,
     options: PipelineOptions,
+    detaching: DetachOptions,
     workers: tuple[str, ...],
     given: str | None,
     run_as: str | None,
+    view: str | None,
     workspace: str,
     wait: bool,
     as_json: bool,
@@ -113,20 +102,86 @@ def run(
     Ctrl-C interrupts the run cleanly and prints how to resume it. A second Ctrl-C terminates all processes at once; the run can
     still be resumed. Questions are asked on the terminal. Without a terminal, a run that needs an answer to continue is stopped
     (exit code 3) unless --wait is given.
+
+    With --detach the node of this user runs it, and the command returns when it runs or is queued. Questions are answered with
+    'bartack answer' or in 'bartack attach'.
     """
     place = Path(workspace).resolve()
-    if program is None:
-        _refuse_pipeline(run_as)
-        return _run_pipeline(options, place, wait=wait, as_json=as_json)
-    options.check_absent()
+    detaching.check()
+    shown = Shown(choose_view(view, "bartack run", as_json=as_json), wait)
+    with _repeatable(detaching, place, options) as earlier:
+        if earlier is not None:
+            return _detach(
+                earlier, load_config(place, kept_sets(earlier.path)), detaching, as_json=shown.as_json
+            )
+        if program is None:
+            _refuse_pipeline(run_as)
+            return _run_pipeline(options, place, detaching, shown)
+        options.check_absent()
+        request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
+        request.input, request.no_input, request.run_as = _read_input(given), options.no_input, run_as or ""
+        request.start_key = detaching.start_key
+        return _run_program(request, options, place, detaching, shown)
+
+
+class Shown(NamedTuple):
+    """How a run is shown.
+
+    Attributes:
+        view: In which view.
+        wait: Whether it stays active while it waits for an answer.
+    """
+
+    view: ViewName
+    wait: bool
+
+    @property
+    def as_json(self) -> bool:
+        """Whether all that is written is JSON."""
+        return self.view == "json"
+
+    def open(self, run: RunDir, config: Config, began: str, *, no_input: bool) -> View:
+        """Make the view."""
+        return open_view(self.view, run, config, began, patient=self.wait, no_input=no_input)
+
+
+def _repeatable(
+    detaching: DetachOptions, workspace: Path, options: PipelineOptions
+) -> AbstractContextManager[RunDir | None]:
+    """Wait for other starts with the same key; the run that one of them has made, if there is one."""
+    if not detaching.start_key:
+        return nullcontext()
+    from bartack.cli.runs._repeated import repeated_start  # noqa: PLC0415 - other runs start faster without it
+
+    return repeated_start(workspace, load_config(workspace, options.sets), detaching.start_key)
+
+
+def _run_program(
+    request: RunRequest,
+    options: PipelineOptions,
+    place: Path,
+    detaching: DetachOptions,
+    shown: Shown,
+) -> Exit:
     config = load_config(place, options.sets)
-    request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
-    request.input, request.no_input, request.run_as = _read_input(given), options.no_input, run_as or ""
     made = create_run(
         request, place, config, options.sets, note=lambda text: write_note(printable(text)), warn=_warn
     )
-    view = _view(made, config, "started", wait=wait, no_input=options.no_input, as_json=as_json)
-    return _drive(made, config, view, as_json=as_json)
+    if detaching.detach:
+        return _detach(made, config, detaching, as_json=shown.as_json)
+    view = shown.open(made, config, "started", no_input=options.no_input)
+    return _left(made, config, view, _drive(made, config, view, as_json=shown.as_json))
+
+
+def _left(run: RunDir, config: Config, view: View, code: Exit) -> Exit:
+    """Let the node continue a run that a person has detached from its view."""
+    return _detach(run, config, DetachOptions(detach=True), as_json=False) if view.detached else code
+
+
+def _detach(run: RunDir, config: Config, options: DetachOptions, *, as_json: bool) -> Exit:
+    from bartack.cli.queued._queueing import queue_run  # noqa: PLC0415 - other runs start faster without it
+
+    return queue_run(run, config, options, as_json=as_json)
 
 
 def _warn(warnings: str) -> None:
@@ -150,13 +205,18 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     return TOGETHER.join(workers)
 
 
-def _run_pipeline(options: PipelineOptions, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
+def _run_pipeline(options: PipelineOptions, workspace: Path, detaching: DetachOptions, shown: Shown) -> Exit:
     from bartack.cli.runs._pipeline import new_run  # noqa: PLC0415 - other programs start faster without it
-    from bartack.pipeline import describe_run  # noqa: PLC0415 - likewise
+    from bartack.pipeline.resume import describe_run  # noqa: PLC0415 - likewise
 
-    with new_run(options, workspace, wait=wait) as (made, config):
-        view = _view(made, config, "started", wait=wait, no_input=options.no_input, as_json=as_json)
-        return _drive(made, config, view, as_json=as_json, describe=describe_run(made))
+    with new_run(options, workspace, wait=shown.wait, detaching=detaching) as (made, config):
+        if not detaching.detach:
+            view = shown.open(made, config, "started", no_input=options.no_input)
+            code = _drive(made, config, view, as_json=shown.as_json, describe=describe_run(made))
+            if not view.detached:
+                return code
+    # The process that runs it holds the workspace from now on.
+    return _detach(made, config, detaching, as_json=shown.as_json)
 
 
 def _from_here(program: str) -> str:
@@ -216,8 +276,11 @@ class _Resume(click.Command):
     help="Resume although entries of the journal are missing (BT213); the lost steps are executed again.",
 )
 @set_option
+@click.option("-d", "--detach", is_flag=True, help="Let the node resume it: it survives this terminal.")
+@all_options
 @wait_option
 @run_as_option
+@view_option
 @workspace_option
 @json_option
 def resume(
@@ -227,10 +290,13 @@ def resume(
     program: str | None,
     sets: tuple[str, ...],
     run_as: str | None,
+    view: str | None,
     workspace: str,
     *,
     accept_loss: bool,
     update: bool,
+    detach: bool,
+    every: AllOptions,
     wait: bool,
     as_json: bool,
 ) -> Exit:
@@ -249,25 +315,46 @@ def resume(
 
     A journal that has lost entries is refused with BT213 (exit code 10). --accept-loss resumes with the remaining entries: it
     first copies the journal to journal.lost-SEQ, then executes again every step whose outcome is missing.
+
+    With --all the command queues the interrupted runs of all your workspaces for the node, also those that Ctrl-C has stopped, and
+    those that wait with a stored answer. It lists the runs first and asks. A cancelled run is never resumed.
     """
+    every.check()
+    shown = Shown(choose_view(view, "bartack resume", as_json=as_json), wait)
+    if every.everywhere:
+        return _resume_all(every, workspace, as_json=as_json)
     found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     check_own(found)
     state = read_state(found)
     assert state.run is not None
     decision = None if unknown is None else _decision(unknown)
-    place = found.workspace(state, workspace if _is_given("workspace") else None)
+    place = found.workspace(state, workspace if is_given("workspace") else None)
     check_resumed(sets)
     if state.ended is not None and state.ended.status == "completed":
-        return _report_completed(found, state, as_json=as_json)
+        return _report_completed(found, state, as_json=shown.as_json)
     check_run_as(found, state.run, run_as)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
     if again is not None:
         _set_aside(found, again, accept_loss=accept_loss)
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
-    view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
+    if detach:
+        if decision is not None or accept_loss:
+            raise UsageError(
+                "bartack resume", "--unknown and --accept-loss are decided in a terminal, without --detach"
+            )
+        keep_sets(found.path, sets)
+        return _detach(found, config, DetachOptions(detach=True), as_json=shown.as_json)
+    opened = shown.open(found, config, "resumed", no_input=state.run.no_input)
     with _holding(found, state, Path(place), config, sets, wait=wait) as describe:
-        drive_it = partial(_drive, found, config, view, decision, place, as_json=as_json)
-        return drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
+        drive_it = partial(_drive, found, config, opened, decision, place, as_json=shown.as_json)
+        code = drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
+    return _left(found, config, opened, code)
+
+
+def _resume_all(options: AllOptions, workspace: str, *, as_json: bool) -> Exit:
+    from bartack.cli.runs._resume_all import resume_all  # noqa: PLC0415 - one run is resumed faster without it
+
+    return resume_all(options, Path(workspace), as_json=as_json)
 
 
 def _set_aside(run: RunDir, again: str, *, accept_loss: bool) -> None:
@@ -304,7 +391,7 @@ def _matches(checked: int) -> str:
 def _report_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
     """Report that the run is completed already. That is a success, not an error."""
     if as_json:
-        _put_result(run, state, "completed", Exit.OK)
+        put_result(run, state, "completed", Exit.OK)
     else:
         write_note(f"{run.id} is already completed; its steps: bartack show {run.id}")
     return Exit.OK
@@ -317,15 +404,9 @@ def _holding(
     assert state.run is not None
     if state.run.worker != PIPELINE:
         return nullcontext()
-    from bartack.pipeline import owning  # noqa: PLC0415 - other runs resume faster without it
+    from bartack.pipeline.resume import owning  # noqa: PLC0415 - other runs resume faster without it
 
     return owning(run, workspace, config, state.hub + 1, write_note, sets, wait=wait)
-
-
-def _is_given(option: str) -> bool:
-    """Whether an option was given on the command line or in the environment."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is not None and source is not click.core.ParameterSource.DEFAULT
 
 
 def _newest(workspace: Path) -> RunDir:
@@ -387,16 +468,6 @@ def _warn_of_changes(run: RunDir, state: State) -> None:
 # Driving.
 
 
-def _view(run: RunDir, config: Config, began: str, *, wait: bool, no_input: bool, as_json: bool) -> View:
-    if as_json:
-        return JsonView(run, began=began, patient=wait)
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return PlainView(run, began=began, patient=wait)
-    asks = sys.stdin.isatty() and not no_input and not os.environ.get("CI")
-    colour = config.transcript.color
-    return TerminalView(run, began=began, patient=wait, asks=asks, colour=colour)
-
-
 def _drive(
     run: RunDir,
     config: Config,
@@ -418,118 +489,8 @@ def _drive(
             view.close()
         code = Exit(EXIT_CODES[status])
         if as_json:
-            _put_result(run, view.state, status, code)
-        else:
-            _write_end(run, view, status, config.transcript.color)
+            put_result(run, view.state, status, code)
+        elif not view.detached:
+            quiet = isinstance(view, QuietView)
+            write_end(run, view.state, view.elapsed_s, status, config.transcript.color, quiet=quiet)
     return code
-
-
-def _put_result(run: RunDir, state: State, status: str, code: Exit) -> None:
-    event: dict[str, object] = {"event": "result", "run": run.id, "status": status, "exit_code": int(code)}
-    if status == "completed":
-        event["value"] = msgspec.Raw(load_value(run, state.result))
-    if status == "failed" and state.failure is not None:
-        event["worker"] = state.failure.worker
-        event["error"] = msgspec.to_builtins(state.failure.error)
-        known = known_error(state.failure.error)
-        if known is not None:
-            event["help"] = known.remedy
-    if status == "waiting":
-        event["questions"] = msgspec.to_builtins(open_questions(run, state))
-    put_event(event)
-
-
-def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
-    screen = Screen(sys.stderr, colour)
-    state, took = view.state, human_time(view.elapsed_s)
-    match status:
-        case "completed":
-            _write_result(run, state)
-            screen.line(f"{run.id} {screen.paint('completed', 'green')} in {took}{_unreceived(state)}")
-            if state.run is not None and state.run.worker == PIPELINE:
-                _write_summary(screen, run, state)
-        case "failed":
-            write_failure(screen, run, state)
-            screen.line(f"{run.id} {screen.paint('failed', 'red')} after {took}")
-            if any(worker.in_doubt for worker in state.workers.values()):
-                screen.line("  find out whether that step happened, then choose:")
-                screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
-            elif state.failure is not None and needs_update(state.failure.error):
-                screen.line(f"  fix the program, then: bartack resume {run.id} --update")
-            elif state.failure is not None and (setting := spent_setting(state.failure.error)):
-                screen.line(f"  to raise the budget: bartack resume {run.id} --set {setting}=AMOUNT")
-            else:
-                _write_hint(screen, run, "fix the cause, then")
-                _suggest_again(screen, run, state)
-        case "cancelled" | "aborted":
-            reason = state.ended.reason if state.ended else ""
-            screen.line(f"{run.id} was {status} after {took}: {printable(reason)}")
-        case "waiting":
-            _write_questions(screen, run, state)
-            screen.line(f"{run.id} was stopped because it waits for an answer")
-            _write_hint(screen, run, "answer it, then")
-        case "disk" if not run.journal.exists():
-            screen.line(
-                f"{run.id} was stopped after {took}: its directory {run.path} was deleted or moved while it was active"
-            )
-            screen.line("  start a new run, or, if the directory was moved, name its new path")
-        case "disk":
-            screen.line(f"{run.id} was interrupted by the disk after {took}; nothing is lost")
-            _write_hint(screen, run, "fix the disk, then")
-        case _:
-            screen.line(f"{run.id} was interrupted after {took}")
-            _write_hint(screen, run, "resume with")
-    screen.flush()
-
-
-def _write_summary(screen: Screen, run: RunDir, state: State) -> None:
-    """Write what a run of the pipeline has done, and the command that shows it."""
-    from bartack.cli.runs._status import write_result  # noqa: PLC0415 - only runs of the pipeline need it
-    from bartack.pipeline import read_progress  # noqa: PLC0415 - likewise
-
-    progress = read_progress(run.path)
-    done = sum(task.status == "done" for task in progress.tasks)
-    counts = [
-        f"{done} task{'' if done == 1 else 's'} done",
-        f"{progress.files} file{'' if progress.files == 1 else 's'} changed",
-        *([f"{state.spent_usd:.2f} USD"] if state.spent_usd else []),
-    ]
-    screen.line(f"  {', '.join(counts)}; details: bartack show {run.id}")
-    write_result(screen, progress)
-
-
-def _suggest_again(screen: Screen, run: RunDir, state: State) -> None:
-    """Suggest --again if no step failed: the program may fail each time because of an agent's recorded answer."""
-    failure = state.failure
-    worker = state.workers.get(failure.worker) if failure is not None else None
-    if worker is None or worker.origin_seq:
-        return
-    with open_reader(run.path) as reader:
-        step = last_answer(state, worker.path, reader.read())
-    if step:
-        screen.line(
-            f"  if the recorded answer of step {step} is the cause: bartack resume {run.id} --again {step}"
-        )
-
-
-def _write_hint(screen: Screen, run: RunDir, when: str) -> None:
-    screen.line(f"  {when}: bartack resume {run.id}")
-
-
-def _write_result(run: RunDir, state: State) -> None:
-    encoded = load_value(run, state.result)
-    if encoded != b"null":
-        sys.stdout.write(pretty(encoded) + "\n")
-        sys.stdout.flush()
-
-
-def _unreceived(state: State) -> str:
-    left = [f"{len(box)} in {name}" for name, box in state.mailboxes.items() if len(box)]
-    return f"; messages not received: {', '.join(left)}" if left else ""
-
-
-def _write_questions(screen: Screen, run: RunDir, state: State) -> None:
-    for question in open_questions(run, state):
-        wanted = expected(AskArgs(question="", type=question.type, options=question.options))
-        screen.line(f"? {printable_lines(f'{question.question} ({wanted})', 2)}")
-        screen.line(f"  bartack answer {run.id} {question.id} VALUE")

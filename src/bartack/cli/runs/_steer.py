@@ -7,9 +7,9 @@ import sys
 import click
 
 from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import write_note
-from bartack.cli.runs._runs import locate, run_argument, workspace_option
-from bartack.runtime.client.manage import cancel_run, delete_run, fail_run, fork_run
+from bartack.runtime.client.manage import cancel_run, count_open_prompts, delete_run, fail_run, fork_run
 from bartack.runtime.program.update import update_program
 from bartack.runtime.rundir.find import read_state, status_of
 from bartack.runtime.rundir.layout import RunDir
@@ -55,17 +55,23 @@ def fork(run: str, at: str, workspace: str, *, update: bool, as_json: bool) -> N
     """Create a run that begins with the recorded steps of RUN, up to and including STEP. RUN is not changed.
 
     STEP is a worker's path, a colon and a number (main/3.1:analyst:2). A number alone is a step of the first worker. The program
-    continues after that step. Files are not rolled back, neither in the workspace nor in the directory of the run.
+    continues after that step. Files are not rolled back, neither in the workspace nor in the directory of the run. A prompt that
+    had no reply at that step is asked again from the beginning; finished ones are not.
     """
     found = locate(run, workspace)
     made = fork_run(found, at)
     if update:
         _update(made)
+    asked_again = count_open_prompts(made)
     if as_json:
-        write_json({"run": made.id, "forked_from": found.id, "dir": str(made.path)})
+        facts = {"run": made.id, "forked_from": found.id, "dir": str(made.path), "asked_again": asked_again}
+        write_json(facts)
         return
     sys.stdout.write(f"{made.id}\n")
     write_note(f"forked from {found.id} after step {at}; files were not rolled back")
+    if asked_again:
+        what = "1 prompt had" if asked_again == 1 else f"{asked_again} prompts had"
+        write_note(f"{what} no reply yet and will be asked again from the beginning")
     write_note(f"start it with: bartack resume {made.id}")
 
 

@@ -12,8 +12,9 @@ from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable
+from bartack.core.user_home import user_home
 from bartack.errors import ResilienceError
-from bartack.resilience import DaemonLink, user_home
+from bartack.resilience.link import DaemonLink
 
 
 @click.group(cls=PlainGroup, short_help="Deliver the events that hooks and programs have recorded.")

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from bartack.agents.guard.policy import PolicyFlawError
+from bartack.agents.guard.project import find_project, open_guard
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable
-from bartack.plugin import (
+from bartack.errors import GuardPolicyError
+from bartack.plugin.events import SCOPES
+from bartack.plugin.guard_hook import run_guard_hook
+from bartack.plugin.hooks import (
     EVENTS,
     MODES,
-    SCOPES,
     HookChange,
     hook_status,
     install_hooks,
@@ -24,7 +28,8 @@ from bartack.plugin import (
 )
 
 if TYPE_CHECKING:
-    from bartack.plugin import Mode, Scope
+    from bartack.plugin.events import Scope
+    from bartack.plugin.hooks import Mode
 
 scope_option = click.option(
     "--scope",
@@ -36,9 +41,9 @@ scope_option = click.option(
 dry_option = click.option("--dry-run", is_flag=True, help="Only show the changes.")
 
 
-@click.group(cls=PlainGroup, short_help="Record the code that a coding agent writes.")
+@click.group(cls=PlainGroup, short_help="Record and guard what a coding agent does.")
 def hook() -> None:
-    """Record the code that a coding agent writes, with hooks in its settings.
+    """Record the code that a coding agent writes, and guard its tool calls, with hooks in its settings.
 
     The commands never change other entries of the settings.
     """
@@ -94,6 +99,40 @@ def record(event: str) -> None:
     os.execv(sys.executable, [sys.executable, "-I", "-S", str(shim_path()), event])  # noqa: S606 - a fixed command; the name of the event is one argument
 
 
+@hook.command(short_help="Judge one tool call from stdin, or explain a command.")
+@click.option(
+    "--explain", metavar="COMMAND", help="Show the simple commands of a shell command and the rule for each."
+)
+@json_option
+def guard(explain: str | None, *, as_json: bool) -> int:
+    """Judge the tool call on stdin, as a hook of the agent. Anything that goes wrong blocks the call with the exit code 2.
+
+    With --explain nothing is read from stdin. The exit code is 0 if the command is allowed, 1 if it is denied and 3 if a person
+    has to decide.
+    """
+    if explain is None:
+        return run_guard_hook()
+    here = os.getcwd()
+    try:
+        found, _ = open_guard(find_project(here), here, (here,))
+    except PolicyFlawError as error:
+        raise GuardPolicyError(error.setting, error.problem) from None
+    rows = found.explain(explain)
+    if as_json:
+        write_json([{"command": row.command, **row.verdict._asdict()} for row in rows])
+    else:
+        screen = Screen(sys.stdout)
+        names = {"none": "allowed", "ask": "ask", "deny": "denied"}
+        screen.table(
+            [
+                (names[row.verdict.decision], row.verdict.rule, printable(row.command), row.verdict.reason)
+                for row in rows
+            ]
+        )
+    decisions = {row.verdict.decision for row in rows}
+    return Exit.FAILED if "deny" in decisions else Exit.WAITING if "ask" in decisions else Exit.OK
+
+
 def _show(change: HookChange, done: str, same: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         write_json(change._asdict())
@@ -103,6 +142,8 @@ def _show(change: HookChange, done: str, same: str, *, dry_run: bool, as_json: b
         screen.line(change.after or "the file would be removed")
         return
     screen.line(f"{done if change.changed else same} {printable(change.path)}")
+    if change.left_out:
+        screen.line(f"recorded by a plugin already: {', '.join(change.left_out)}")
 
 
 def _show_status(found: dict[str, object]) -> None:

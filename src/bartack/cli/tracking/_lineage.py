@@ -137,7 +137,7 @@ def _drawer(output: str | None) -> Callable[[LineagePicture], str] | None:
 
 
 def _write_file(path: str, text: str) -> None:
-    from bartack.core import write_file  # noqa: PLC0415 - few command lines draw
+    from bartack.core.files import write_file  # noqa: PLC0415 - few command lines draw
 
     write_file(path, text.encode(), mode=0o644)
 
@@ -195,7 +195,7 @@ def search(
 
     All words of TEXT have to occur in name, language, type or code; the last one can be the beginning of a word.
     """
-    from bartack.tracking import SearchRequest  # noqa: PLC0415 - only this command needs it
+    from bartack.tracking.lineage.wire import SearchRequest  # noqa: PLC0415 - only this command needs it
 
     with _open(db) as store:
         answer = store.search(SearchRequest(text, language, pattern_type, limit=limit))
@@ -268,7 +268,7 @@ def validate(db: str | None, *, as_json: bool) -> Exit:
 
 
 def _home() -> Path:
-    from bartack.resilience import user_home  # noqa: PLC0415 - not needed if all files are named
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - not needed if all files are named
 
     return user_home()
 

@@ -19,16 +19,15 @@ from bartack.cli.tracking._daemon import start_on_demand
 from bartack.errors import EventNotFoundError, UsageError
 from bartack.resilience import (
     CircuitBreaker,
-    DaemonLink,
     HealthChecker,
     Outbox,
     PatternCache,
     Settings,
     breaker_names,
-    iso,
     load_settings,
-    register_outbox,
 )
+from bartack.resilience.link import DaemonLink, register_outbox
+from bartack.resilience.mirror import iso
 
 if TYPE_CHECKING:
     from bartack.tracking import PatternTracker
@@ -354,7 +353,7 @@ def reset(name: str | None, *, every: bool) -> None:
 
 
 def _readdress(found: Outbox, name: str, settings: Settings, screen: Screen) -> None:
-    from bartack.resilience import origin_of  # noqa: PLC0415 - only here
+    from bartack.resilience.addresses import origin_of  # noqa: PLC0415 - only here
 
     for url, count in found.waiting().items():
         if origin_of(url) == name and url != settings.url:

@@ -1,0 +1,1 @@
+"""Views of an active run, and the questions that it asks on a terminal."""

@@ -1,0 +1,163 @@
+"""``bartack status --all``: the runs of all workspaces, with what each of them waits for."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bartack.cli.app._options import write_json
+from bartack.cli.app._runs import ago, cost_of, from_home, paint_status, program_name, remark_of
+from bartack.cli.app._terminal import Screen, human_time, printable
+from bartack.cli.look._age import changed_before, parse_age
+from bartack.cli.queued._queueing import describe_place
+from bartack.core.clock import SystemClock
+from bartack.errors import BartackError
+from bartack.runtime.client.everywhere import PlacedRun, Unlisted, all_runs
+from bartack.runtime.rundir.find import UNREADABLE, RunSummary, read_state, summarise
+from bartack.runtime.rundir.stored import has_stored_answer
+
+SINCE: Final = "24h"
+"""Runs that ended longer ago are left out."""
+OPEN: Final = frozenset({"running", "waiting", "interrupted", UNREADABLE})
+WAITING: Final = OPEN - {UNREADABLE}
+IN_QUEUE: Final = frozenset({"queued", "owned", "held"})
+
+
+class ListedRun(NamedTuple):
+    """A run in the list, and what it waits for."""
+
+    placed: PlacedRun
+    summary: RunSummary
+    waits: list[str]
+
+    @property
+    def workspace(self) -> str:
+        """Where it works. Workspaces can share a directory of runs, so the run knows it better."""
+        return self.summary.workspace or self.placed.workspace
+
+    @property
+    def status(self) -> str:
+        """Its status, or its state in the queue if that says more."""
+        standing = self.placed.standing
+        in_queue = standing is not None and standing.state in {"queued", "held"} and not self.summary.pid
+        return standing.state if standing is not None and in_queue else self.summary.status
+
+
+def list_everything(here: Path, since: str, *, as_json: bool) -> None:
+    """Write the list.
+
+    Raises:
+        UsageError: ``since`` is not an age.
+        UntrustedError: Another user can change the list of the workspaces.
+    """
+    before = datetime.now(UTC) - parse_age(since, "bartack status")
+    found = all_runs(here)
+    summaries = [(placed, summarise(placed.run)) for placed in found.runs]
+    listed = [
+        ListedRun(placed, summary, waits_of(placed, summary))
+        for placed, summary in summaries
+        if is_current(placed, summary, before)
+    ]
+    if as_json:
+        write_json([*map(_facts, listed), *map(_unlisted_facts, found.unlisted)])
+    else:
+        _write(Screen(sys.stdout), listed, found.unlisted, since)
+
+
+def is_current(placed: PlacedRun, summary: RunSummary, before: datetime) -> bool:
+    """Whether a run is not over, or ended not long ago."""
+    if summary.status in OPEN or (placed.standing is not None and placed.standing.state in IN_QUEUE):
+        return True
+    return not changed_before(summary.updated_at, before)
+
+
+def waits_of(placed: PlacedRun, summary: RunSummary) -> list[str]:
+    """What a run waits for, in words; empty if it has ended or does not wait."""
+    standing = placed.standing
+    words = (
+        [remark_of(summary)] if summary.status in WAITING and (summary.questions or summary.deadlock) else []
+    )
+    if summary.status == "waiting" and not summary.pid and has_stored_answer(placed.run):
+        words = ["its answer is stored"]
+    if summary.pid and summary.status == "running":
+        words += _pauses(placed)
+    is_over = standing is None or standing.state == "over" or (standing.state == "resting" and words)
+    if standing is not None and not is_over:
+        words += describe_place(standing)
+    return words
+
+
+def _pauses(placed: PlacedRun) -> list[str]:
+    """When the agents of an active run that must not be called now are called again."""
+    try:
+        state = read_state(placed.run)
+    except (BartackError, OSError):
+        return []  # it ended, or was deleted, since it was listed
+    now_us = SystemClock().now_us()
+    steps = [step for worker in state.workers.values() for step in worker.open.values()]
+    dues = [step.due for step in steps if step.step == "think" and step.between and step.due > now_us]
+    return [f"calls its agent again in {human_time((min(dues) - now_us) / 1e6)}"] if dues else []
+
+
+# For programs.
+
+
+def _facts(listed: ListedRun) -> dict[str, object]:
+    facts: dict[str, object] = {
+        **msgspec.to_builtins(listed.summary),
+        "dir": str(listed.placed.run.path),
+        "workspace": listed.workspace,
+        "waits_for": listed.waits,
+    }
+    standing = listed.placed.standing
+    if standing is not None:
+        facts["queue"] = {
+            "state": "running" if standing.state == "owned" else standing.state,
+            "priority": standing.job.priority,
+            "after": list(standing.job.after),
+            "due_us": standing.due_us,
+            "reason": standing.reason,
+        }
+    return facts
+
+
+def _unlisted_facts(unlisted: Unlisted) -> dict[str, object]:
+    return {"run": "", "status": UNREADABLE, "workspace": unlisted.workspace, "error": unlisted.reason}
+
+
+# For people.
+
+
+def _write(screen: Screen, listed: list[ListedRun], unlisted: list[Unlisted], since: str) -> None:
+    if not listed and not unlisted:
+        screen.line(f"No run of any workspace is open, and none has ended in the last {since}.")
+        return
+    paid = any(one.summary.spent_usd for one in listed)
+    names = ["run", "status", "workspace", "what", *(["usd"] if paid else []), "changed"]
+    rows = [_row(screen, one, paid=paid) for one in listed]
+    rows += [_unlisted_row(screen, one, paid=paid) for one in unlisted]
+    screen.listing([(*(screen.paint(name, "dim") for name in names), ""), *rows], indent=0)
+
+
+def _row(screen: Screen, listed: ListedRun, *, paid: bool) -> tuple[str, ...]:
+    summary = listed.summary
+    cost = cost_of(summary)
+    return (
+        summary.run,
+        paint_status(screen, listed.status),
+        printable(from_home(listed.workspace)),
+        printable(summary.goal or program_name(summary.program)),
+        *([cost] if paid else []),
+        ago(summary.updated_at),
+        printable("; ".join(listed.waits)) or remark_of(summary),
+    )
+
+
+def _unlisted_row(screen: Screen, unlisted: Unlisted, *, paid: bool) -> tuple[str, ...]:
+    place = printable(from_home(unlisted.workspace))
+    empty = ("", "", *([""] if paid else []))
+    return ("-", paint_status(screen, UNREADABLE), place, *empty, printable(unlisted.reason))

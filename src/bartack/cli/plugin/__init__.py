@@ -1,0 +1,1 @@
+"""Commands for plugins of Claude Code: ``_plugin.py``."""

@@ -1,0 +1,1 @@
+"""Runs that are given to the node of the user."""
