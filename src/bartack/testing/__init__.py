@@ -7,50 +7,59 @@
 - ``VirtualClock``: time that moves only on request.
 - ``FaultyDisk``: a disk that can lose power after every operation and fail in every way a disk fails.
 - ``CountingService``: a service for pattern events that is up, down, hangs or refuses, as a test demands.
+- ``ModelServer``: a model server that answers real agents (Claude Code, Codex, others) from scripts.
+- ``ClaudeSandbox``: a place for these real agents, without a trace of the user, without a network, with nothing left running.
 - ``JournalContract``: what every journal engine must do; subclass it to check yours.
+- ``AgentContract``: what every kind of agents must do; likewise.
+- ``DepotContract``: what every depot must do; likewise.
 
-Read ``_run.py`` (runs in memory), ``_disk.py`` (a disk that fails), ``_journal_contract.py`` (what every engine has to pass).
+Read ``runs/_run.py`` (runs in memory), ``disk.py`` (a disk that fails), ``_journal_contract.py`` (what every engine has to
+pass), ``model/_director.py`` (how a model server chooses its replies).
 """
 
 from bartack.agents import ScriptedAgent
+from bartack.testing._agent_contract import AgentContract
+from bartack.testing._agent_harness import AgentEngine, Behaviour
 from bartack.testing._clock import VirtualClock
-from bartack.testing._disk import FaultyDisk, Operation, PowerCut
+from bartack.testing._depot_contract import DepotContract
 from bartack.testing._journal_contract import JournalContract
 from bartack.testing._journal_harness import JournalEngine
-from bartack.testing._platter import (
-    SECTOR,
-    Choose,
-    Doubt,
-    keep_everything,
-    keep_nothing,
-    keep_only,
-    keep_some,
-)
-from bartack.testing._run import SentMessage, TestRun, run_worker, start_worker
-from bartack.testing._run_crashes import assert_replays, assert_survives_crashes
-from bartack.testing._run_wait import wait_for
 from bartack.testing._service import CountingService
+from bartack.testing.disk import FaultyDisk, PowerCut
+from bartack.testing.model._conversation import ToolResult
+from bartack.testing.model._hold import Hold
+from bartack.testing.model._record import ModelRequest
+from bartack.testing.model._script import TokenUsage
+from bartack.testing.model._server import ModelServer
+from bartack.testing.runs._crashes import assert_replays, assert_survives_crashes
+from bartack.testing.runs._run import SentMessage, TestRun, run_worker, start_worker
+from bartack.testing.runs._wait import wait_for
+from bartack.testing.sandbox._programs import find_program
+from bartack.testing.sandbox._sandbox import ClaudeSandbox
 
 __all__ = [
-    "SECTOR",
-    "Choose",
+    "AgentContract",
+    "AgentEngine",
+    "Behaviour",
+    "ClaudeSandbox",
     "CountingService",
-    "Doubt",
+    "DepotContract",
     "FaultyDisk",
+    "Hold",
     "JournalContract",
     "JournalEngine",
-    "Operation",
+    "ModelRequest",
+    "ModelServer",
     "PowerCut",
     "ScriptedAgent",
     "SentMessage",
     "TestRun",
+    "TokenUsage",
+    "ToolResult",
     "VirtualClock",
     "assert_replays",
     "assert_survives_crashes",
-    "keep_everything",
-    "keep_nothing",
-    "keep_only",
-    "keep_some",
+    "find_program",
     "run_worker",
     "start_worker",
     "wait_for",

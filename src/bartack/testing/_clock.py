@@ -37,7 +37,7 @@ class Timer:
 
 
 class VirtualClock:
-    """A ``bartack.core.Clock`` whose time a test decides.
+    """A ``bartack.core.clock.Clock`` whose time a test decides.
 
     Timers fire in the order of their time, those of the same time in the order they were made, each while the
     clock shows exactly its time. A callback may make more timers.
@@ -53,11 +53,11 @@ class VirtualClock:
         self._timers: list[Timer] = []
 
     def now_us(self) -> int:
-        """See ``bartack.core.Clock.now_us``."""
+        """See ``bartack.core.clock.Clock.now_us``."""
         return self._wall_us + self._monotonic_ns // 1000
 
     def monotonic_ns(self) -> int:
-        """See ``bartack.core.Clock.monotonic_ns``."""
+        """See ``bartack.core.clock.Clock.monotonic_ns``."""
         return self._monotonic_ns
 
     def advance(self, seconds: float) -> None:

@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -33,7 +34,9 @@ from bartack.errors import (
     JournalOwnershipLostError,
     JournalPoisonedError,
 )
-from bartack.journal import INLINE_LIMIT, BlobRef, Draft, GroupCommit
+from bartack.journal import BlobRef, Bookmark, Draft, wait_for_commit
+from bartack.journal.contract import INLINE_LIMIT
+from bartack.journal.group import GroupCommit
 from bartack.testing._clock import VirtualClock
 from bartack.testing._journal_harness import (
     PATIENCE_S,
@@ -54,14 +57,14 @@ LARGE = b'"' + b"large " * (INLINE_LIMIT // 3) + b'"'
 
 
 # Long because a contract suite has one test per promise, and an engine inherits the suite as one class.
-class JournalContract:
+class JournalContract(ABC):
     """What every journal engine promises. Subclass it and give it the engine; see the module's text for how."""
 
     engine: JournalEngine
 
+    @abstractmethod
     def make_engine(self) -> JournalEngine:
         """An engine with no journal yet. Called before each test."""
-        raise NotImplementedError
 
     def setup_method(self) -> None:
         """Called by pytest before each test."""
@@ -390,6 +393,131 @@ class JournalContract:
 
         assert found in (["safe", "later"], ["safe", "pair.one", "pair.two", "later"])
 
+    def test_what_joins_a_group_is_there_with_it_or_not_at_all(self) -> None:
+        with self.engine.open() as journal:
+            journal.append("safe")
+            first = journal.stage(Draft("group.one"))
+            assert journal.stage(Draft("group.two"), Draft("group.three", {}, b"3"), join=True) == first + 1
+            assert journal.last_seq == first + 2
+            self.engine.break_next_commit(journal)
+            raised(JournalPoisonedError, journal.commit)
+        with self.engine.open() as journal:
+            journal.stage(Draft("later.one"))
+            journal.stage(Draft("later.two"), join=True)
+            journal.commit()
+            found = own_kinds(journal.read())
+
+        later = ["later.one", "later.two"]
+        assert found in (["safe", *later], ["safe", "group.one", "group.two", "group.three", *later])
+
+    def test_nothing_joins_a_group_whose_commit_has_begun_or_that_would_be_too_large(self) -> None:
+        with self.engine.open() as journal:
+            raised(EntryError, lambda: journal.stage(Draft("alone"), join=True))
+            last = journal.append("committed")
+            raised(EntryError, lambda: journal.stage(Draft("late"), join=True))
+            journal.stage(Draft("group"))
+            raised(EntryError, lambda: journal.stage(Draft("BAD"), join=True))
+            many = [Draft("large", {}, b'"' + b"x" * 60_000 + b'"')] * 300
+            raised(EntryError, lambda: journal.stage(*many, join=True))
+
+            assert journal.commit() == last + 1
+            assert own_kinds(journal.read()) == ["committed", "group"]
+
+    # A commit in two halves.
+
+    def test_a_started_commit_is_acknowledged_when_it_is_finished(self) -> None:
+        with self.engine.open() as journal:
+            seq = journal.stage(Draft("one"), Draft("two"))
+            journal.start_commit()
+            wait_for_commit(journal)
+
+            assert journal.synced_seq == seq + 1 == journal.last_seq
+            assert own_kinds(journal.read()) == ["one", "two"]
+        with self.engine.open() as journal:
+            assert own_kinds(journal.read()) == ["one", "two"]
+
+    def test_what_is_staged_after_the_start_of_a_commit_belongs_to_the_next(self) -> None:
+        with self.engine.open() as journal:
+            first = journal.stage(Draft("first"))
+            journal.start_commit()
+            second = journal.stage(Draft("second"))
+            wait_for_commit(journal)
+
+            assert (first, second) == (journal.synced_seq, journal.last_seq)
+            assert own_kinds(journal.read()) == ["first"]
+            raised(ValueError, lambda: list(journal.fetch([second])))
+
+            journal.start_commit()
+            wait_for_commit(journal)
+
+            assert [entry.commit for entry in journal.fetch([first, second])] == [first, second]
+
+    def test_a_commit_finishes_the_one_that_is_under_way(self) -> None:
+        with self.engine.open() as journal:
+            journal.stage(Draft("first"))
+            journal.start_commit()
+            last = journal.stage(Draft("second"))
+
+            assert journal.commit() == last == journal.synced_seq
+            assert own_kinds(journal.read()) == ["first", "second"]
+
+    def test_finishing_without_a_start_and_a_commit_of_nothing_in_halves_change_nothing(self) -> None:
+        with self.engine.open() as journal:
+            last = journal.append("only")
+            assert journal.finish_commit()
+            journal.start_commit()
+            wait_for_commit(journal)
+
+            assert journal.finish_commit()
+            assert journal.synced_seq == journal.last_seq == last
+
+    def test_a_started_commit_that_breaks_poisons_the_journal_and_loses_what_was_staged_after_it(
+        self,
+    ) -> None:
+        with self.engine.open() as journal:
+            journal.append("before")
+            journal.stage(Draft("doubtful"))
+            self.engine.break_next_commit(journal)
+
+            def commit_in_halves() -> None:
+                journal.start_commit()
+                journal.stage(Draft("late"))
+                wait_for_commit(journal)
+
+            raised(JournalPoisonedError, commit_in_halves)
+            raised(JournalPoisonedError, journal.finish_commit)
+            raised(JournalPoisonedError, journal.start_commit)
+            raised(JournalPoisonedError, lambda: journal.stage(Draft("later")))
+        with self.engine.open() as journal:
+            assert own_kinds(journal.read())[:1] == ["before"]
+            assert set(own_kinds(journal.read())) <= {"before", "doubtful"}
+
+    def test_a_commit_under_way_when_its_owner_ends_is_there_whole_or_not_at_all(self) -> None:
+        journal = self.engine.open()
+        journal.stage(Draft("one"), Draft("two"))
+        journal.stage(Draft("three"))
+        journal.start_commit()
+        journal.stage(Draft("late"))
+        journal.close()
+        with self.engine.open() as journal:
+            assert own_kinds(journal.read()) in ([], ["one", "two", "three"])
+            journal.append("next")
+        with self.engine.open() as journal:
+            assert own_kinds(journal.read())[-1] == "next"
+            assert "late" not in own_kinds(journal.read())
+
+    def test_an_owner_that_lost_the_journal_finishes_no_commit(self) -> None:
+        with self.engine.open() as journal, self.engine.steal() as thief:
+            thief.append("of.the.thief")
+
+            def commit_in_halves() -> None:
+                journal.stage(Draft("late"))
+                journal.start_commit()
+                wait_for_commit(journal)
+
+            raised(JournalOwnershipLostError, commit_in_halves)
+            assert own_kinds(thief.read()) == ["of.the.thief"]
+
     def test_a_closed_journal_refuses_everything(self) -> None:
         journal = self.engine.open()
         ref = journal.put_blob(b"content")
@@ -398,6 +526,8 @@ class JournalContract:
 
         calls: list[Callable[[], object]] = [
             journal.commit,
+            journal.start_commit,
+            journal.finish_commit,
             lambda: journal.stage(Draft("more")),
             lambda: journal.append("more"),
             lambda: list(journal.read()),
@@ -422,6 +552,92 @@ class JournalContract:
                 assert list(reader.read(3)) == entries[2:]
                 assert list(reader.read(len(entries) + 1)) == []
                 assert reader.load_value(entries[1]) == LARGE
+
+    def test_reading_on_returns_each_entry_once(self) -> None:
+        with self.engine.open() as journal, self.engine.open_reader() as reader:
+            journal.append("one")
+            seen = list(reader.read_on())
+            assert list(reader.read_on()) == []
+            journal.append("two")
+            journal.append("three")
+
+            assert [*seen, *reader.read_on()] == list(journal.read())
+            reader.check_read()
+
+    def test_a_bookmark_is_where_reading_on_stands_and_reading_continues_from_it(self) -> None:
+        with self.engine.open() as journal, self.engine.open_reader() as reader:
+            bookmarks = [reader.bookmark()]
+            for number in range(6):
+                journal.stage(
+                    *(Draft("grouped", {"n": number}, LARGE if number == 3 else None) for _ in range(3))
+                )
+                journal.commit()
+                list(reader.read_on())
+                bookmarks.append(reader.bookmark())
+            entries = list(journal.read())
+
+            assert [mark.seq for mark in bookmarks] == [1, *range(5, 5 + 3 * 6, 3)]
+            for mark in bookmarks:
+                assert list(reader.read_from(mark)) == entries[mark.seq - 1 :]
+                for start in range(1, len(entries) + 3):
+                    assert list(reader.read_from(mark, start)) == entries[max(mark.seq, start) - 1 :]
+
+    def test_a_bookmark_of_one_reader_serves_another_and_later_entries_follow(self) -> None:
+        with self.engine.open() as journal, self.engine.open_reader() as reader:
+            journal.append("one")
+            list(reader.read_on())
+            mark = reader.bookmark()
+        with self.engine.open() as journal, self.engine.open_reader() as other:
+            journal.append("two", {}, LARGE)
+            found = list(other.read_from(mark))
+
+            assert own_kinds(found) == ["two"]
+            assert other.load_value(found[-1]) == LARGE
+
+    def test_the_last_entries_are_read_without_the_others(self) -> None:
+        with self.engine.open() as journal, self.engine.open_reader() as reader:
+            for number in range(4):
+                journal.stage(
+                    *(Draft("grouped", {"n": number}, LARGE if number == 3 else None) for _ in "ab")
+                )
+                journal.commit()
+            entries = list(journal.read())
+
+            assert [reader.read_last(most) for most in range(1, 12)] == [
+                entries[-most:] for most in range(1, 12)
+            ]
+            assert reader.load_value(reader.read_last(1)[0]) == LARGE
+
+    def test_entries_are_found_by_a_text_in_them_and_read_from_the_bookmark_before_them(self) -> None:
+        with self.engine.open() as journal, self.engine.open_reader() as reader:
+            for number in range(20):
+                journal.stage(Draft(f"kind.of_{number % 4}", {"n": number}, b'"value %d"' % number))
+                journal.commit()
+            entries = list(journal.read())
+            wanted = [entry for entry in entries if entry.kind == "kind.of_2" or entry.data.get("n") == 7]
+
+            marks: list[Bookmark] = []
+            found = list(reader.search([b'"kind":"kind.of_2"', b'{"n":7}', b'"value 7"'], marks))
+
+            assert [entry for entry in found if entry in wanted] == wanted
+            assert found == [entry for entry in entries if entry in found]
+            for entry in wanted:
+                before = max(mark for mark in marks if mark.seq <= entry.seq)
+                assert next(reader.read_from(before, entry.seq)) == entry
+            assert list(reader.search([b"nothing has this"])) == []
+
+    def test_a_reader_knows_which_part_of_the_journal_it_has_read(self) -> None:
+        with self.engine.open() as journal, self.engine.open_reader() as reader:
+            for _ in range(20):
+                journal.append("one", {"text": "x" * 100})
+            assert reader.read_bytes == 0 < reader.size_bytes
+            list(reader.read_on())
+            read = reader.read_bytes
+            assert 2000 < read <= reader.size_bytes
+            journal.append("two")
+
+            assert read == reader.read_bytes < reader.size_bytes
+            assert reader.name
 
     def test_a_follower_sees_entries_as_they_are_acknowledged_by_one_owner_after_the_other(self) -> None:
         journal = self.engine.open()

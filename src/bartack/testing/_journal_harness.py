@@ -12,9 +12,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.errors import JournalError
-from bartack.journal import AsyncAppender, BlobRef, Draft, Entry, GroupCommit, Journal, JournalReader
+from bartack.journal import BlobRef, Draft, Entry, Journal, JournalReader
+from bartack.journal.group import AsyncAppender, GroupCommit
 from bartack.testing._clock import VirtualClock
 
 E = TypeVar("E", bound=BaseException)
@@ -81,14 +82,14 @@ class InterruptingClock:
         self._clock = VirtualClock()
 
     def now_us(self) -> int:
-        """See ``bartack.core.Clock.now_us``."""
+        """See ``bartack.core.clock.Clock.now_us``."""
         interruption, self.interruption = self.interruption, None
         if interruption is not None:
             interruption()
         return self._clock.now_us()
 
     def monotonic_ns(self) -> int:
-        """See ``bartack.core.Clock.monotonic_ns``."""
+        """See ``bartack.core.clock.Clock.monotonic_ns``."""
         return self._clock.monotonic_ns()
 
 

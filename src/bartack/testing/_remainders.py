@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import TypeVar
 
-from bartack.testing._platter import Choose, Doubt, keep_everything, keep_nothing, keep_only, keep_some
+from bartack.testing.platter import Choose, Doubt, keep_everything, keep_nothing, keep_only, keep_some
 
 D = TypeVar("D")
 Survive = Callable[[Choose], D]

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self, cast
 
-from bartack.resilience import NONCE_HEADER, PROOF_PATH, ProofSessions, load_token, tcp_ends, user_home
+from bartack.core.user_home import user_home
+from bartack.resilience.proof import NONCE_HEADER, PROOF_PATH, ProofSessions, tcp_ends
+from bartack.resilience.tokens import load_token
 
 LONGEST_HOLD_S: Final = 60.0
 """A request is held back for so long at most."""

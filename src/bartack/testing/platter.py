@@ -10,7 +10,7 @@ The model, which is as unkind as real disks are allowed to be:
 - A sector that a failed sync has dropped is still seen by readers, may or may not be on the disk, and no later sync writes it
   unless it is written again.
 
-This file owns that model and nothing else. ``_disk.py`` puts paths, descriptors and faults around it.
+This file owns that model and nothing else. ``disk.py`` puts paths, descriptors and faults around it.
 """
 
 from __future__ import annotations

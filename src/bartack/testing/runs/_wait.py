@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from fnmatch import fnmatchcase
 
-from bartack.journal import open_reader
 from bartack.runtime import Run, Session
+from bartack.runtime.rundir.layout import RunDir
 
 
 def wait_for(
@@ -30,7 +30,7 @@ def wait_for(
     found: list[dict[str, object]] = []
     limit = time.monotonic() + timeout_s
     directory = where.dir if isinstance(where, Run) else where.dir.parent
-    with open_reader(directory) as reader:
+    with RunDir(directory).open_reader() as reader:
         seen = 0
         while (left := limit - time.monotonic()) > 0:
             for entry in reader.follow(seen + 1, timeout_s=left):

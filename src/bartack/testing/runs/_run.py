@@ -16,7 +16,8 @@ from typing import Final, Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 
-from bartack.agents import Prompt, ScriptedAgent
+from bartack.agents import ScriptedAgent
+from bartack.agents.scripted.scripted import Prompt
 from bartack.errors import DeadlockError, QuestionNotFoundError, RunFailedError, ShellNotScriptedError
 from bartack.journal import Entry
 from bartack.runtime.context.definitions import Worker, WorkerCall
@@ -353,7 +354,7 @@ class TestRun(Generic[R]):
         return False
 
     def _question(self, number: str) -> str:
-        return self._run.hub.core.questions.asked(number)[0].question
+        return self._run.hub.core.questions.asked(number).args.question
 
     def _give(self, number: str, value: object) -> None:
         self._run.hub.core.questions.answer(number, msgspec.Raw(encode(value)), "the test")

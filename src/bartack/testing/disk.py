@@ -1,6 +1,6 @@
 """A simulated disk that loses what a real one may lose, and fails as a real one may fail.
 
-It is a full ``Disk``: whatever writes through that seam runs on it unchanged. ``_platter.py`` holds the model of what is
+It is a full ``Disk``: whatever writes through that seam runs on it unchanged. ``platter.py`` holds the model of what is
 durable; this file puts paths, descriptors, locks, the power cut and the faults around it.
 """
 
@@ -17,8 +17,11 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from bartack.core import Closing, FileFacts, WatchKind
-from bartack.testing._platter import (
+from bartack.core.closing import Closing
+from bartack.core.facts import FileFacts
+from bartack.core.watch import WatchKind
+from bartack.testing._remainders import CORNERS, Recorder, iter_remainders
+from bartack.testing.platter import (
     Choose,
     Directory,
     File,
@@ -27,7 +30,6 @@ from bartack.testing._platter import (
     keep_some,
     survive,
 )
-from bartack.testing._remainders import CORNERS, Recorder, iter_remainders
 
 FIRST_DESCRIPTOR = 1_000_000
 """Far above those of the operating system, so that none is ever taken for one of them."""
@@ -248,7 +250,7 @@ class FaultyDisk:
             return sorted(self._directory(path).names)
 
     def open_watch(self, path: str) -> FaultyWatch:
-        """A ``bartack.core.Watch`` on this disk: wakes at every change, wherever it happens."""
+        """A ``bartack.core.watch.Watch`` on this disk: wakes at every change, wherever it happens."""
         with self._operation("open_watch", path):
             self._directory(path)
             return FaultyWatch(self._wait_for_change, self.mutations)
@@ -518,7 +520,7 @@ class FaultyWatch(Closing):
         self._seen = seen
 
     def wait(self, timeout_s: float | None) -> bool:
-        """See ``bartack.core.Watch.wait``."""
+        """See ``bartack.core.watch.Watch.wait``."""
         before, self._seen = self._seen, self._wait_for_change(self._seen, timeout_s)
         return self._seen != before
 

@@ -13,21 +13,15 @@ from typing import Literal, TypeVar
 import msgspec
 
 from bartack.agents import ScriptedAgent
-from bartack.config.project import project_root
-from bartack.core import Batch, open_watch
-from bartack.errors import JournalNotFoundError, ReplayMismatchError, RunNotFoundError
-from bartack.journal import Entry, open_reader
+from bartack.errors import ReplayMismatchError, RunNotFoundError
+from bartack.journal import Entry
 from bartack.runtime import Run
 from bartack.runtime.context.definitions import WorkerCall
 from bartack.runtime.memory.hub import KilledError
-from bartack.runtime.program.inspect import probe
-from bartack.runtime.program.pin import pin, read_sources
-from bartack.runtime.program.replay import ReplayReport, check_replay
+from bartack.runtime.program.rehearsal import rehearse
+from bartack.runtime.program.replay import ReplayReport
 from bartack.runtime.protocol.frames import Begin, Done, Frame, Note, Out, Returned, Step
-from bartack.runtime.protocol.probing import ProbeRequest
-from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.entries import (
     MessagesDrained,
     MessageSent,
@@ -39,8 +33,7 @@ from bartack.runtime.state.entries import (
     ToolFinished,
     decode_entry,
 )
-from bartack.runtime.state.run_state import State
-from bartack.testing._run import ShellScript, TestRun, Unknown
+from bartack.testing.runs._run import ShellScript, TestRun, Unknown
 
 R = TypeVar("R")
 
@@ -194,7 +187,7 @@ class _Processes:
     def _kill_after(self, run: Run, count: int) -> None:
         """Kill the hub when this number of steps is finished, and let the run come to its end."""
         finished: set[Place] = set()
-        with open_reader(run.dir) as reader:
+        with RunDir(run.dir).open_reader() as reader:
             for entry in reader.follow():
                 finished |= _finished([entry])
                 if len(finished) >= count or entry.kind == "run.ended":
@@ -210,8 +203,8 @@ class _Mirror(msgspec.Struct):
 
 
 def _kill_hub(run: Run) -> None:
-    pid = msgspec.json.decode((Path(run.dir) / "run.json").read_bytes(), type=_Mirror).pid
-    with open_watch(str(run.dir)) as watch:
+    pid = msgspec.json.decode(RunDir(run.dir).summary() or b"{}", type=_Mirror).pid
+    with RunDir(run.dir).watch() as watch:
         if pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -220,7 +213,7 @@ def _kill_hub(run: Run) -> None:
 
 
 def _entries(run: Run) -> list[Entry]:
-    with open_reader(run.dir) as reader:
+    with RunDir(run.dir).open_reader() as reader:
         return list(reader.read())
 
 
@@ -233,54 +226,32 @@ def _printed(run: Run) -> list[bytes]:
     ]
 
 
-def _read_state(run: RunDir) -> State:
-    state = State()
-    try:
-        with open_reader(run.path) as reader:
-            apply_all(state, reader.read())
-    except JournalNotFoundError:
-        return state
-    return state
-
-
 def assert_replays(
     run_dir: str | os.PathLike[str], program: str | os.PathLike[str] | None = None
 ) -> ReplayReport:
-    """Replay the journal of a run against today's code, executing nothing.
+    """Replay a recorded run against today's code, executing nothing; every worker of it, also if it has ended.
 
     Args:
-        run_dir: The directory of the run, or a copy of it.
-        program: The file with the program; by default the one that the run was started from.
+        run_dir: The directory of the run, a copy of it, or a bundle of it (``bartack bundle RUN --prompts``).
+        program: The file with the program; by default the one at the place that it had, from the current directory, or else the
+            file that the run was started from.
 
     Returns:
         How many workers and steps were replayed.
 
     Raises:
         ReplayMismatchError: The program asks for another step than the journal has, or cannot be run at all.
-        RunNotFoundError: There is no run in this directory.
+        RunNotFoundError: There is no run in this place.
+        RecordingError: The recording cannot be replayed.
         ProgramImportError: The program cannot be imported.
     """
-    run = RunDir(run_dir)
-    created = _read_state(run).run
-    if created is None:
+    place = Path(run_dir)
+    if not place.is_file() and not RunDir(place).exists():
         raise RunNotFoundError(os.fspath(run_dir))
-    file = Path(program or created.program).resolve()
-    with tempfile.TemporaryDirectory(prefix="bartack-") as scratch:
-        recorded = Path(created.workspace)
-        workspace = recorded if recorded.is_dir() else Path(scratch)
-        module = created.worker.partition(":")[0]
-        root = project_root(file, workspace, module)
-        inquiry = ProbeRequest(str(file), str(root), created.name, call=CallArgs(), module=module)
-        finding = probe(inquiry, workspace)
-        pinned = Path(scratch, "program")
-        pin(read_sources(finding.files, root), pinned, Batch(synced=False))
-        folder = os.path.relpath(file.parent, root)
-        report = check_replay(
-            run, pinned, str(root), folder, created.seed, str(workspace), paths=finding.paths
-        )
-    for difference in report.differences:
+    found = rehearse(place, Path.cwd(), Path(program) if program is not None else None, trusted=True)
+    for difference in found.differences:
         asked = difference.asked or difference.message
         raise ReplayMismatchError(
             difference.worker, difference.step, difference.recorded, asked, difference.where
         )
-    return report
+    return ReplayReport(found.workers, found.steps, [])

@@ -1,0 +1,1 @@
+"""Whole runs in memory, for tests of programs. Start reading with ``_run.py``."""
