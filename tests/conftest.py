@@ -43,9 +43,10 @@ os.environ["GIT_CONFIG_GLOBAL"] = os.path.join(os.environ["XDG_CONFIG_HOME"], "g
 Path(os.environ["GIT_CONFIG_GLOBAL"]).write_text("[user]\n\tuseConfigOnly = true\n", encoding="utf-8")
 
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
-# new ones where somebody asks for them and looks at what they find.
+# new ones, and four times as many, where somebody asks for them and looks at what they find.
 settings.register_profile(
     "bartack",
+    max_examples=200 if "SOAK" in os.environ else 50,
     deadline=None,
     print_blob=True,
     derandomize="SOAK" not in os.environ,
@@ -59,12 +60,21 @@ COUNTED = {
     "power_cut_states": "states of the disk after a power cut, all recovered",
     "kills": "kill -9 of a process that appends, nothing acknowledged lost",
     "chaos_kills": "kill -9 of hubs, workers and their parents, every run ended as if nothing had happened",
+    "node_kills": "kill -9 of nodes with detached runs, nothing lost and nothing done twice",
+    "detached_kills": "kill -9 of hubs of detached runs, likewise",
+    "simulated_node_kills": "kills of nodes and hubs in memory, likewise",
     "killed_lines": "kills in memory, one after every line of a journal, same results and nothing done twice",
     "matrix_kills": "kills of runs whose agents misbehave, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
 
 
+REAL_AT_ONCE = 3
+REAL_LIMIT_S = 240
+"""How long the tests with real programs may take when three of them run at a time."""
+
+COSTLY = Path(__file__).parent / "costly.txt"
+EVERY = 3
 _UNTIL = time.monotonic() + 3600 * float(os.environ.get("BARTACK_CHAOS_HOURS", "24"))
 
 
@@ -81,10 +91,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "SOAK" in os.environ:
         return
     left_out = [item for item in items if item.get_closest_marker("soak")]
+    if not any("::" in word or word.endswith(".py") for word in config.args):
+        left_out += further_cases(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         out = set(left_out)
         items[:] = [item for item in items if item not in out]
+
+
+def further_cases(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Two of three cases of each test that ``costly.txt`` names."""
+    costly = {name: 0 for name in COSTLY.read_text(encoding="utf-8").splitlines() if name[:1] != "#"}
+    found: list[pytest.Item] = []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in costly:
+            if costly[name] % EVERY:
+                found.append(item)
+            costly[name] += 1
+    return found
 
 
 def pytest_runtest_setup() -> None:
@@ -143,12 +168,43 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(
                 f"crash suite: no process left at most {slow} ms after {what} was killed"
             )
+    say_what_real_programs_take(terminalreporter)
 
 
+def say_what_real_programs_take(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long the tests with real programs took: all of them, at three at a time, and while any of them was running."""
+    kept: dict[str, list[pytest.TestReport]] = terminalreporter.stats
+    phases = [
+        phase
+        for outcome in ("", "passed", "failed", "error")  # a clean-up that went well has no name
+        for phase in kept.get(outcome, [])
+        if "realcli" in phase.keywords and phase.when != "setup"  # which waits until the program may start
+    ]
+    if not phases:
+        return
+    sum_s = sum(phase.duration for phase in phases)
+    wall_s = covered_s([(phase.start, phase.stop) for phase in phases])
+    tests = len({phase.nodeid for phase in phases})
+    terminalreporter.write_line(
+        f"real programs: {tests} tests, {sum_s:.0f} s in all, {sum_s / REAL_AT_ONCE:.0f} s at {REAL_AT_ONCE} at a time "
+        f"(of {REAL_LIMIT_S}), {wall_s:.0f} s of wall time"
+    )
+
+
+def covered_s(spans: list[tuple[float, float]]) -> float:
+    """How much time spans cover together."""
+    total, end = 0.0, 0.0
+    for start, stop in sorted(spans):
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total
+
+
+_FOR_TESTS = ("BARTACK_CHAOS_", "BARTACK_TEST_", "BARTACK_REQUIRE_")
 for _name in [
     name
     for name in os.environ
-    if (name.startswith("BARTACK_") and not name.startswith("BARTACK_CHAOS_"))
+    if (name.startswith("BARTACK_") and not name.startswith(_FOR_TESTS))
     or name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
 ]:
     del os.environ[_name]

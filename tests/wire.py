@@ -14,11 +14,11 @@ from pathlib import Path
 import jsonschema_rs
 import msgspec
 
-from bartack.agents._replies import check_reply
-from bartack.agents.protocol._messages import Event
+from bartack.agents.protocol.messages import Event
+from bartack.agents.replies import check_reply
 from bartack.cli.project._schema import find_schema
 from bartack.errors import JournalCorruptError
-from bartack.pipeline import export_ledger
+from bartack.pipeline.records.ledger import export_ledger
 
 
 @cache
@@ -33,10 +33,17 @@ def faults_below(folder: Path) -> list[str]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in {".git", "program", "blobs"}]
         wire = (Path(place, name) for name in files if name in {"stream.ndjson", "transcript.ndjson"})
+        wire = (path for path in wire if not _is_of_other_kind(path))
         found += [f"{path}: {fault}" for path in wire for fault in _faults(path)]
         if "journal.ndjson" in files:
             found += faults_of_run(Path(place))
     return found
+
+
+def _is_of_other_kind(path: Path) -> bool:
+    """Whether a stream is of an agent that does not speak the line protocol: its first line says so."""
+    with path.open("rb") as file:
+        return b'"type":"bartack.opened"' in file.readline()
 
 
 def faults_of_run(run: Path) -> list[str]:

@@ -73,6 +73,7 @@ ONE_PLACE: Final = {
     "StepFinished": "kernel/outcome.py",
     "StepFailed": "kernel/outcome.py",
     "MessageSent": "kernel/mail/enqueue.py",
+    "RequestTaken": "kernel/requests.py",
 }
 """Entries that only one module of the kernel makes."""
 

@@ -6,13 +6,13 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.architecture.modules import MODULES, module_of
+
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "src/bartack"
-MODULES: Final = sorted(PACKAGE.rglob("*.py"))
 ROOMS: Final = sorted(path.parent for path in (PACKAGE / "runtime").rglob("__init__.py"))[1:]
 
 LARGEST_ROOM: Final = 30
@@ -27,22 +27,6 @@ OF_THE_HUB: Final = {"create", "hub", "launch", "machine", "reopened", "serve"}
 FOR_TESTS: Final = {"memory", "kernel", "scheduler", "context", "worker_process"}
 
 
-@cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
-def imports_of(path: Path) -> tuple[str, ...]:
-    found: list[str] = []
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return tuple(found)
-
-
 def room_of(name: str) -> tuple[str, str]:
     """The room of ``runtime`` that an import leads to, and the module in it."""
     parts = [*name.removeprefix("bartack.runtime.").split("."), "", ""]
@@ -55,7 +39,7 @@ def entered(package: str) -> set[tuple[str, str]]:
     found = {
         room_of(name)
         for path in (PACKAGE / package).rglob("*.py")
-        for name in imports_of(path)
+        for name in module_of(path).imports
         if name.startswith("bartack.runtime.")
     }
     return {place for place in found if place[0] in rooms}
@@ -67,18 +51,28 @@ def test_no_room_is_crowded() -> None:
     assert {str(folder): count for folder, count in folders.items() if count > LARGEST_ROOM} == {}
 
 
+def test_three_modules_with_one_prefix_are_a_room_of_their_own() -> None:
+    prefixes = Counter(
+        (str(path.parent.relative_to(PACKAGE)), path.stem.lstrip("_").partition("_")[0])
+        for path in MODULES
+        if path.name != "__init__.py"
+    )
+
+    assert {place: count for place, count in prefixes.items() if count > 2} == {}
+
+
 def test_the_door_of_a_room_says_what_it_owns_and_imports_nothing() -> None:
     doors = [room / "__init__.py" for room in ROOMS if room.name != "patchwork"]
 
-    assert [str(door) for door in doors if ast.get_docstring(parse(door)) is None] == []
-    assert [(str(door), name) for door in doors for name in imports_of(door)] == []
+    assert [str(door) for door in doors if module_of(door).docstring is None] == []
+    assert [(str(door), name) for door in doors for name in module_of(door).imports] == []
 
 
 def test_a_private_module_of_a_room_is_imported_by_that_room_only() -> None:
     wrong = [
         (str(path.relative_to(PACKAGE)), name)
         for path in MODULES
-        for name in imports_of(path)
+        for name in module_of(path).imports
         if name.startswith("bartack.runtime.")
         and room_of(name)[1].startswith("_")
         and not path.is_relative_to(PACKAGE / "runtime" / room_of(name)[0])
@@ -88,7 +82,7 @@ def test_a_private_module_of_a_room_is_imported_by_that_room_only() -> None:
 
 
 def test_tools_enter_only_the_rooms_that_are_open_to_them() -> None:
-    for package in ("cli", "pipeline"):
+    for package in ("cli", "pipeline", "mcp", "node", "plugin", "tracking"):
         wrong = {
             place
             for place in entered(package)
@@ -101,7 +95,7 @@ def test_only_tests_enter_the_rooms_of_the_kernel_and_of_workers() -> None:
     users = {
         (path.relative_to(PACKAGE).parts[0], room_of(name)[0])
         for path in MODULES
-        for name in imports_of(path)
+        for name in module_of(path).imports
         if name.startswith("bartack.runtime.") and room_of(name)[0] in FOR_TESTS
     }
 
@@ -109,15 +103,16 @@ def test_only_tests_enter_the_rooms_of_the_kernel_and_of_workers() -> None:
 
 
 def test_no_door_has_too_many_names() -> None:
-    runtime = parse(PACKAGE / "runtime/__init__.py")
-    exported = next(
-        node.value
-        for node in runtime.body
+    exported = {
+        str(door.relative_to(PACKAGE)): len(node.value.elts)
+        for door in PACKAGE.glob("*/**/__init__.py")
+        for node in ast.parse(door.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    )
+        if isinstance(node.value, ast.List)
+    }
 
-    assert isinstance(exported, ast.List)
-    assert len(exported.elts) <= MOST_NAMES
+    assert exported["runtime/__init__.py"] <= MOST_NAMES
+    assert {door: count for door, count in exported.items() if count > MOST_NAMES} == {}
 
 
 OF_PEOPLE: Final = {"conftest.py", "src/pkg/team.py"}
@@ -139,7 +134,7 @@ def test_every_file_that_a_docstring_names_is_there() -> None:
     wrong = [
         (str(path.relative_to(PACKAGE)), name)
         for path in MODULES
-        for name in named_files(ast.get_docstring(parse(path)) or "")
+        for name in named_files(module_of(path).docstring or "")
         if name not in OF_PEOPLE and not is_there(name, path.parent)
     ]
 
@@ -164,4 +159,4 @@ def test_the_architecture_names_every_room() -> None:
 def test_the_door_of_a_package_names_the_file_to_read_first() -> None:
     doors = sorted(path for path in PACKAGE.glob("*/__init__.py"))
 
-    assert [str(door) for door in doors if not list(named_files(ast.get_docstring(parse(door)) or ""))] == []
+    assert [str(door) for door in doors if not list(named_files(module_of(door).docstring or ""))] == []

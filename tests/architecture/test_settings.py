@@ -10,6 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -69,6 +70,7 @@ def registered() -> dict[str, str]:
     return found
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

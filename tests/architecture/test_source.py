@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.architecture.modules import statements
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench/results"
 LONGEST = 60
@@ -56,21 +58,13 @@ def long_functions(text: str) -> list[tuple[str, bool]]:
     """Functions over the limit, each with whether the comment above it says why."""
     lines = text.splitlines()
     found: list[tuple[str, bool]] = []
-    for node in statements(ast.parse(text)):
+    for node in statements(ast.parse(text)) if len(lines) > LONGEST else ():
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         if (node.end_lineno or first) - first + 1 > LONGEST:
             found.append((node.name, bool(REASON.search(_comment_above(lines, first)))))
     return found
-
-
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement, wherever it stands. Expressions are not looked into: they are most of a tree and hold no function."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
-            yield child
-            yield from statements(child)
 
 
 def _comment_above(lines: list[str], line: int) -> str:
@@ -93,7 +87,9 @@ def long_classes(text: str) -> list[tuple[str, bool]]:
     """Classes with too many lines or methods, each with whether the comment above it says why."""
     lines = text.splitlines()
     found: list[tuple[str, bool]] = []
-    for node in statements(ast.parse(text)):
+    # Most files are too short for such a class, and are not parsed.
+    may_have = len(lines) > LONGEST_CLASS or text.count("def ") > MOST_METHODS
+    for node in statements(ast.parse(text)) if may_have else ():
         if not isinstance(node, ast.ClassDef):
             continue
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

@@ -56,6 +56,8 @@ EXCEPTIONS: Final = {
     "until ``mend``": "a public method of FaultyDisk",
     "Tell customers that we press": "a commit of an example: people tell people",
     '"what was mended"': "journaled: a replay of an older run compares it",
+    '"behind"': "a reason of an event of the web API: the page is too slow",
+    "`behind`": "a reason of an event of the web API: the page is too slow",
     "wrote more than anybody could read": "journaled: a replay of an older run compares it",
     "go on with the tasks as they are": "journaled: a replay of an older run compares it",
 }

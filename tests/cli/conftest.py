@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import warm
 
 from bartack.cli import main
 from bartack.journal import Draft, open_journal
@@ -43,7 +44,7 @@ def run() -> Callable[..., Result]:
 
     def run_module(*args: str, **env: str) -> Result:
         command = [sys.executable, "-m", "bartack", *args]
-        return subprocess.run(
+        return warm.run(
             command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **env}
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import warm
 
 Result = subprocess.CompletedProcess[str]
 
@@ -292,7 +293,7 @@ import json, sys, time
 print('{"kind":"hello","protocol":[1],"name":"silent","version":"1"}', flush=True)
 for line in sys.stdin:
     command = json.loads(line)
-    until = time.process_time() + 1.2
+    until = time.process_time() + 2.5
     while time.process_time() < until:
         sum(i * i for i in range(10_000))
     print(json.dumps({
@@ -311,7 +312,7 @@ def test_an_agent_that_computes_silently_is_not_taken_for_stalled(
     (tmp_path / "silent.py").write_text(SILENT)
     command = json.dumps([sys.executable, "-S", "silent.py"])
     (tmp_path / "bartack.toml").write_text(
-        f'[agents.a]\nkind = "ndjson"\ncommand = {command}\nstall_s = 0.4\n'
+        f'[agents.a]\nkind = "ndjson"\ncommand = {command}\nstall_s = 1.0\n'
     )
 
     monkeypatch.chdir(tmp_path)
@@ -319,3 +320,54 @@ def test_an_agent_that_computes_silently_is_not_taken_for_stalled(
 
     assert done.returncode == 0, done.stderr
     assert "attempt 1" in done.stdout
+
+
+TEAM = """
+from bartack import Context, worker
+
+
+async def add(x: int, y: int) -> int:
+    "Add."
+    return x + y
+
+
+@worker
+async def main(ctx: Context) -> list[object]:
+    first = await ctx.think("Say hello (to the world)", type=str)
+    count = await ctx.think("How many? Use the tool.", type=int, tools=[add])
+    return [first, count]
+"""
+REPLIES = {
+    "version": 1,
+    "prompts": [
+        {"pattern": "hello", "text": "hello, world", "usd": 0.5},
+        {"pattern": "How", "value": 5, "call": [{"tool": "add", "arguments": {"x": 2, "y": 3}}]},
+    ],
+}
+
+
+def run_team(place: Path) -> Result:
+    argv = [sys.executable, "-m", "bartack", "run", "team.py", "--json", "-C", str(place)]
+    return warm.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def result_of(run: Result) -> object:
+    return json.loads(run.stdout.splitlines()[-1])["value"]
+
+
+def test_a_run_is_repeated_from_what_was_recorded_of_it(call: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "team.py").write_text(TEAM)
+    (tmp_path / "bartack.toml").write_text('[agents.s]\nkind = "scripted"\nscript = "replies.json"\n')
+    (tmp_path / "replies.json").write_text(json.dumps(REPLIES))
+    place = ("-C", str(tmp_path))
+    first = run_team(tmp_path)
+    assert first.returncode == 0, first.stderr
+
+    recorded = call("agents", "record", "latest", "-o", str(tmp_path / "recorded.json"), "--json", *place)
+    other = call("agents", "record", "latest", "-o", str(tmp_path / "other.json"), "--agent", "t", *place)
+
+    assert json.loads(recorded.stdout)["prompts"] == 2
+    assert "Wrote 0 replies" in other.stdout
+    (tmp_path / "replies.json").write_text((tmp_path / "recorded.json").read_text())
+    again = run_team(tmp_path)
+    assert result_of(again) == result_of(first) == ["hello, world", 5]

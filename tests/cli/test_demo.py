@@ -4,19 +4,33 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
+from tests.docs.test_site import load
 
+from bartack.cli.demo._project import PRICE_USD, _toml, prepare
 from bartack.cli.demo._story import Ack, Death, Life, iter_lives, plan, prove
+from bartack.cli.demo._team import ANSWERS, KILLED_AFTER, Facts, Stage
+from bartack.cli.demo._team import prove as prove_team
 from bartack.cli.demo._worker import MOMENTS, Acknowledged, Finished, key_of, result_of
 from bartack.journal import open_journal
+from bartack.pipeline.report.report import AgentUse, Resumed, RunReport, StepCounts
+from bartack.runtime.rundir.receipts import Attempt, Receipt, ReceiptAgent
+from bartack.runtime.state.timeline import StepRecord
 
 Result = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
 
+PICTURE = Path(__file__).parents[2] / "docs/pictures/demo.svg"
+pictures = load("pictures")
+TEAM_CHECKS = ["killed", "feature", "paid once", "not paid again", "receipts", "nothing left"]
 CHECKS = ["killed", "complete", "nothing lost", "nothing twice", "same result", "journal intact"]
 
 
@@ -42,19 +56,126 @@ def failed_checks(lives: list[Life], directory: Path) -> list[str]:
 
 
 @pytest.mark.requirement("demo-proves-it")
-def test_the_team_survives_three_kills_and_no_prompt_is_paid_for_twice(run: Call, temporary: Path) -> None:
-    shown = run("demo", "--json")
+@pytest.mark.requirement("picture-shows-the-demo")
+def test_a_team_adds_a_feature_across_two_kills_with_the_live_view_on_the_screen(temporary: Path) -> None:
+    shots = list(pictures.record([sys.executable, "-m", "bartack", "demo"]))
+
+    states = [pictures.text(shot.frame) for shot in shots]
+    end = states[-1]
+    assert [line[6:20].strip() for line in end.splitlines() if line.startswith("  ok  ")] == TEAM_CHECKS, end
+    assert f"6 answers for {ANSWERS * PRICE_USD:.2f} USD; the agents count 8 calls, 2 again" in end
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
+    before = [
+        state
+        for state, after in pairwise(states)
+        if after.count(pictures.KILLED) > state.count(pictures.KILLED)
+    ]
+    at_work = [pictures.AT_WORK.findall(state)[-1] for state in before]
+    assert all("● running" in state for state in before)
+    assert [" ".join(line.split()[2:10]) for line in at_work] == [
+        "implement changes builder the tests want whole cents:",
+        "review reviewer the limits are checked, and tested;",
+    ]
+    seen = {pictures.comparable(state) for state in states}
+    kept = ["\n".join(lines) for lines in pictures.shown_frames(PICTURE.read_text(encoding="utf-8"))]
+    missing = [frame for frame in kept if pictures.comparable(frame) not in seen]
+    assert missing == [], "make the picture anew: python docs/pictures.py"
+
+
+@pytest.mark.requirement("demo-takes-an-agent")
+def test_the_demo_with_a_configured_agent_is_killed_once_and_its_work_can_be_merged(
+    run: Call, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "mine"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    scripts = prepare_scripts(place)
+    (place / "bartack.toml").write_text(f'[agents.mine]\nkind = "scripted"\nscript = "{scripts}"\n')
+
+    shown = run("demo", "--agent", "mine", "--keep", "--json")
 
     facts = json.loads(shown.stdout)
-    assert facts["ok"], facts
-    assert [check["name"] for check in facts["checks"]] == [
-        "result",
-        "paid once",
-        "done once",
-        "nothing left",
-    ]
-    assert sum(event["killed"] for event in facts["events"]) == 3
-    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
+    assert (shown.returncode, facts["ok"], facts["kept"]) == (0, True, True), shown.stdout + shown.stderr
+    assert [check["name"] for check in facts["checks"]] == TEAM_CHECKS
+    assert [event["killed"] for event in facts["events"]] == [False, True, False]
+    project = Path(facts["directory"])
+    subprocess.run(facts["merge"].split(), cwd=project, check=True, capture_output=True, timeout=60)
+    assert "discount" in (project / "prices.py").read_text()
+
+
+def team_facts() -> Facts:
+    """The facts of a demo of the team that went well."""
+    report = RunReport(
+        schema=1, run="run-1", kind="pipeline", status="completed", program="", goal="", created_at="", updated_at="",
+        took_s=9.0, tasks=[], tests=None, open=[], agents=[], total=AgentUse(agent="", usd=ANSWERS * PRICE_USD),
+        resumed=Resumed(times=2, answers=4, usd=4 * PRICE_USD), steps=StepCounts(finished=9, failed=0, open=0),
+        waits_for=[], problem="", result="", takeover=None,
+    )  # fmt: skip
+    receipts = [
+        Receipt(
+            schema=1, run_id="run-1", task_id="discount", step=step, action="review", round=1, cause="start",
+            idempotency_key=f"ik:{step}", correlation_id="", command_message_id="", event_message_id="",
+            agent=ReceiptAgent(agent_type="reviewer", agent_id="bob"),
+            attempts=[Attempt(attempt=1, cause="first", started_at="")], snapshot_id="", result_snapshot_id="",
+            changes=[], event="review.completed", artifacts=[], clarifications=[], conflict_resolutions=[], created_at="",
+        )
+        for step in range(ANSWERS)
+    ]  # fmt: skip
+    calls = [StepRecord("main", step, "think", "finished") for step in range(ANSWERS)]
+    return Facts(report, calls, receipts, {"prices.py": "same"}, "ran 3 tests", True, [8, 9], ANSWERS, 0)
+
+
+def test_each_part_of_the_proof_of_the_team_can_fail(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {}, KILLED_AFTER, 0.0, quiet=True, scripted=True)
+    good = team_facts()
+
+    def failed(facts: Facts) -> list[str]:
+        return [check.name for check in prove_team(facts, stage) if not check.ok]
+
+    assert failed(good) == []
+    assert failed(good._replace(killed=[8])) == ["killed"]
+    assert failed(good._replace(tests_passed=False)) == ["feature"]
+    assert failed(good._replace(calls=good.calls * 2)) == ["paid once"]
+    assert failed(good._replace(asked=ANSWERS + 1)) == ["paid once"]
+    assert failed(good._replace(receipts=good.receipts[:1] * 6)) == ["paid once"]
+    unsaved = msgspec.structs.replace(good.report, resumed=Resumed(times=2))
+    assert failed(good._replace(report=unsaved)) == ["not paid again"]
+    assert failed(good._replace(verified={"prices.py": "changed"})) == ["receipts"]
+    assert failed(good._replace(left=1)) == ["nothing left"]
+
+
+def prepare_scripts(place: Path) -> str:
+    """One script for all roles, named from its directory."""
+    prepare(place / "shop", place / "agents", pause_s=0.0, agent=None, configured_in=place)
+    responses: dict[str, object] = {}
+    for script in (place / "agents").iterdir():
+        responses |= json.loads(script.read_text())["responses"]
+    (place / "agents/all.json").write_text(json.dumps({"version": 1, "responses": responses}))
+    return "agents/all.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--agent", "nobody"), "there is no agent 'nobody': bartack.toml configures no agent"),
+        (("journal", "--agent", "mine"), "--agent is for the demo 'team'"),
+    ],
+)
+@pytest.mark.requirement("demo-takes-an-agent")
+def test_an_agent_that_cannot_do_the_demo_is_a_usage_error(
+    call: Call, temporary: Path, words: tuple[str, ...], problem: str
+) -> None:
+    shown = call("demo", *words)
+
+    assert shown.returncode == 2
+    assert problem in shown.stderr
+    assert list(temporary.iterdir()) == []
+
+
+def test_sections_of_agents_are_written_as_toml() -> None:
+    value = {"text": 'a "b" \\ ü', "list": [1, 2.5, True], "table": {"key with space": ["x"]}}
+
+    assert tomllib.loads(f"value = {_toml(value)}")["value"] == value
 
 
 @pytest.mark.requirement("demo-proves-it")
@@ -239,6 +360,21 @@ def test_an_interrupt_leaves_no_process_and_no_directory(
 
     assert process.returncode == 130
     assert list(temporary.iterdir()) == []
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)]
+
+
+def test_an_interrupt_of_the_team_leaves_no_process_and_no_directory(
+    start: Callable[..., subprocess.Popen[str]], temporary: Path
+) -> None:
+    process = start("demo")
+    assert process.stderr is not None
+    while "implement" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)]
 
 

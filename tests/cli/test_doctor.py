@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from bartack.cli.project import _doctor
-from bartack.cli.project._doctor import (
+from bartack.cli.project.doctor import _doctor
+from bartack.cli.project.doctor._doctor import (
     _is_installed,
     check_cgroup,
     check_directory,
@@ -26,7 +26,7 @@ from bartack.cli.project._doctor import (
     examine,
     file_system_of,
 )
-from bartack.cli.project._finding import Finding
+from bartack.cli.project.doctor._finding import Finding
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -106,7 +106,7 @@ def test_a_directory_that_everybody_may_write_to_is_warned_of(tmp_path: Path) ->
 
 @pytest.mark.parametrize("problem", ["", "switched off"])
 def test_control_groups_are_told_of_and_never_needed(monkeypatch: pytest.MonkeyPatch, problem: str) -> None:
-    monkeypatch.setattr("bartack.supervision.probe_cgroups", lambda: problem)
+    monkeypatch.setattr("bartack.supervision.process.cgroup_probe.probe_cgroups", lambda: problem)
 
     found = check_cgroup()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bartack.agents import AGENT_CODES, OWN_CODES
+from bartack.agents.protocol.codes import AGENT_CODES, OWN_CODES
 from bartack.cli.app._explain import HUNDREDS, summary_of
 from bartack.errors import BartackError, iter_errors
 

@@ -124,7 +124,7 @@ def test_a_database_that_is_not_there_is_not_made(call: Call, tmp_path: Path, co
 def test_the_database_of_the_state_home_is_the_default(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bartack.resilience.user_home", lambda: tmp_path, raising=False)
+    monkeypatch.setattr("bartack.core.user_home.user_home", lambda: tmp_path, raising=False)
     with LineageStore(tmp_path / "lineage.db") as store:
         track(store, "a")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.cli.runs._ps import busy_with
+from bartack.cli.look._ps import busy_with
 from bartack.runtime.protocol.requests import Process
 
 

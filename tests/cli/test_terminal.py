@@ -14,8 +14,17 @@ import pytest
 
 from bartack.cli.app._edge import Edge, guarded_streams, own
 from bartack.cli.app._lossy import LossyStream
-from bartack.cli.app._terminal import Screen, cells, human_size, printable, shorten
-from bartack.journal._veil import Secrets, Veil
+from bartack.cli.app._terminal import (
+    Screen,
+    cells,
+    columns,
+    graphemes,
+    human_size,
+    human_time,
+    printable,
+    shorten,
+)
+from bartack.journal.veil import Secrets, Veil
 from bartack.runtime.hub.log import HubLog
 
 
@@ -90,6 +99,26 @@ def test_styles_and_combining_marks_take_no_column() -> None:
     red, plain = own("\x1b[31m"), own("\x1b[0m")
     assert cells(f"{red}ab{plain}c") == 3
     assert cells("e\u0301") == 1
+    assert cells("\u1112\u1161\u11ab") == 2
+
+
+@pytest.mark.parametrize(
+    ("character", "width"),
+    [
+        ("e\u0301", 1),
+        ("漢", 2),
+        ("\u2708\ufe0f", 2),
+        ("\U0001f1e9\U0001f1ea", 4),
+        ("\U0001f44d\U0001f3fd", 4),
+        ("\U0001f469\u200d\U0001f4bb", 4),
+    ],
+)
+def test_a_character_of_several_parts_is_kept_whole_or_left_out(character: str, width: int) -> None:
+    """Where terminals differ, the larger number of columns counts."""
+    assert list(graphemes(f"a{character}b")) == [("a", 1), (character, width), ("b", 1)]
+    for room in range(1, 12):
+        short = shorten(character * 20, room, "")
+        assert short == character * (room // width)
 
 
 def test_a_table_is_aligned_whatever_is_painted() -> None:
@@ -198,3 +227,45 @@ def test_what_is_opened_in_place_of_a_missing_stream_is_closed(monkeypatch: pyte
 
     assert (was_closed, edge.inner.closed) == (False, True)
     assert sys.stdout is None
+
+
+@pytest.fixture
+def narrow(plain_env: pytest.MonkeyPatch) -> Terminal:
+    plain_env.setenv("COLUMNS", "20")
+    plain_env.setenv("NO_COLOR", "1")
+    return Terminal()
+
+
+def test_the_last_column_of_a_listing_is_shortened_to_what_is_left(narrow: Terminal) -> None:
+    Screen(narrow).listing([("a", "long enough"), ("bcd", "so long that it cannot fit")])
+
+    assert narrow.getvalue() == "  a    long enough\n  bcd  so long th...\n"
+
+
+def test_a_listing_of_nothing_is_nothing(narrow: Terminal) -> None:
+    Screen(narrow).listing([])
+
+    assert narrow.getvalue() == ""
+
+
+def test_columns_are_aligned_and_end_where_their_text_ends() -> None:
+    assert columns([("a", "b", ""), ("long", "c", "d")]) == ["a     b", "long  c  d"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-1.0, "0.0 ms"),
+        (0.0004, "0.4 ms"),
+        (0.0994, "99.4 ms"),
+        (0.1, "0.1 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (3599.4, "59 min 59 s"),
+        (3600, "1 h 00 min"),
+        (47 * 3600 + 59 * 60, "47 h 59 min"),
+        (49 * 3600, "2 days"),
+    ],
+)
+def test_durations_are_for_people(seconds: float, shown: str) -> None:
+    assert human_time(seconds) == shown

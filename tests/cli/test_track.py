@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bartack.cli import main
-from bartack.resilience import CircuitBreaker, NewEvent, Outbox, StateStore, user_home
+from bartack.core.user_home import user_home
+from bartack.resilience import CircuitBreaker, NewEvent, Outbox, StateStore
 from bartack.testing import CountingService
 
 CODE = "def area(w, h):\n    return w * h\n"

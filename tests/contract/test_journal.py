@@ -1,4 +1,4 @@
-"""The journal contract on every engine: files on the real disk, files on the simulated one, memory."""
+"""The journal contract on every engine: files on the real disk, files on the simulated one, memory, memory that takes its time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from bartack.core import Clock, RealDisk
+from tests.late_journal import LateJournal
+
+from bartack.core.clock import Clock
+from bartack.core.disk import RealDisk
 from bartack.journal import (
     BlobRef,
     Draft,
@@ -18,12 +22,11 @@ from bartack.journal import (
     FileReader,
     Journal,
     MemoryJournal,
-    MemoryReader,
-    MemoryStore,
-    collect_blobs,
     open_journal,
     open_reader,
 )
+from bartack.journal.file import collect_blobs
+from bartack.journal.memory import MemoryReader, MemoryStore
 from bartack.testing import FaultyDisk, JournalContract, JournalEngine
 
 
@@ -151,6 +154,24 @@ class Memory:
         """Nothing is left of it."""
 
 
+class LateMemory(Memory):
+    """Memory whose commits are confirmed by another thread."""
+
+    def open(self, *, clock: Clock | None = None) -> LateJournal:
+        return LateJournal(self.store, clock=clock, started=confirm_soon)
+
+    def steal(self) -> LateJournal:
+        return LateJournal(self.store, take_over=True, started=confirm_soon)
+
+    def break_next_commit(self, journal: Journal) -> None:
+        assert isinstance(journal, LateJournal)
+        journal.breaks = "broken by the test"
+
+
+def confirm_soon(journal: LateJournal) -> None:
+    threading.Thread(target=journal.confirm, daemon=True).start()
+
+
 class TestFileJournal(JournalContract):
     def make_engine(self) -> JournalEngine:
         return FilesOnRealDisk()
@@ -164,6 +185,11 @@ class TestFileJournalOnFaultyDisk(JournalContract):
 class TestMemoryJournal(JournalContract):
     def make_engine(self) -> JournalEngine:
         return Memory()
+
+
+class TestLateJournal(JournalContract):
+    def make_engine(self) -> JournalEngine:
+        return LateMemory()
 
 
 class CountingDisk(RealDisk):

@@ -12,7 +12,8 @@ import socket
 import sys
 from random import Random
 
-from bartack.journal import INLINE_LIMIT, Draft, open_journal
+from bartack.journal import Draft, open_journal
+from bartack.journal.contract import INLINE_LIMIT
 
 LARGE = b'"' + b"x" * INLINE_LIMIT + b'"'
 

@@ -13,7 +13,7 @@ from tests.crash.asking import create as create_asking
 from tests.crash.runs import Begin, RealRun
 from tests.crash.trees import HERE, Crew, Hire, Perform, Reports, StandIn
 
-from bartack.supervision import ParentClient
+from bartack.supervision.parent.client import ParentClient
 
 
 @pytest.fixture

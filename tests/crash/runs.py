@@ -19,13 +19,14 @@ from typing import Protocol, Self
 import msgspec
 
 from bartack.config.load import load_config
-from bartack.core import open_watch
+from bartack.core.watch import open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime.client.run import Run
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.layout import RunDir
-from bartack.supervision import ProcessFacts, ProcessId, descendants, find_by_environment, kill_tree
+from bartack.supervision.process.facts import ProcessFacts, ProcessId
+from bartack.supervision.process.tree import descendants, find_by_environment, kill_tree
 
 PATIENCE_S = 60.0
 """How long anything may take on a busy machine before a test gives up; nothing is ever waited for without need."""
@@ -68,6 +69,7 @@ class RealRun:
         env: dict[str, str] | None = None,
         module: Sequence[str] = ("-P", "-s", "-m", "bartack.runtime.hub.serve"),
         log: Path | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
         """Start a hub; does not wait for anything."""
         with (log or self.run.log).open("ab") as output:
@@ -79,6 +81,7 @@ class RealRun:
                 start_new_session=True,
                 cwd=self.workspace,
                 env={**os.environ, **(env or {})},
+                pass_fds=pass_fds,
             )
         self.hub = hub
         self._hubs.append(hub)
@@ -137,7 +140,7 @@ class RealRun:
 
     def lock_is_free(self) -> bool:
         """Whether nobody owns the run."""
-        with self.run.lock.open("rb+") as file:
+        with (self.run.path / "lock").open("rb+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -196,7 +199,7 @@ class RealRun:
 
     def story(self) -> str:
         """What there is to know when a test fails."""
-        if not self.run.journal.exists():
+        if not (self.run.path / "journal.ndjson").exists():
             return "the run is gone"
         lines = [f"{entry.seq} {entry.kind} {entry.data}" for entry in self.entries()]
         return "\n".join([*lines[-60:], "hub.log:", self.run.log.read_text()])

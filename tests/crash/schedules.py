@@ -25,7 +25,7 @@ import msgspec
 from tests.crash.schedule_programs import Writer, player
 
 from bartack.errors import AgentError, SessionFailedError
-from bartack.journal import MemoryStore
+from bartack.journal.memory import MemoryStore
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.commands import ShellEnd
@@ -430,8 +430,7 @@ class Play:
             self.effects.take(tag, value)
 
     def _answer(self, number: str) -> None:
-        args, _, _ = self.hub.core.questions.asked(number)
-        tag = args.question
+        tag = self.hub.core.questions.asked(number).args.question
         self.effects.begin(tag)
         value = cast("str", self.effects.end(tag))
         raw = msgspec.Raw(msgspec.json.encode(value))
@@ -488,6 +487,9 @@ class Play:
             self._ended.append((tag, "", told(None)))
 
     stop_prompt = stop_shell
+
+    def answer_question(self, action: act.AnswerQuestion) -> None:
+        raise AssertionError(f"no agent asks: {action}")
 
     def answer_call(self, action: act.AnswerCall) -> None:
         raise AssertionError("no tools")

@@ -168,6 +168,6 @@ if __name__ == "__main__":
     if len(sys.argv) == 2:
         SHAPES[sys.argv[1]](1)
     else:
-        from bartack.supervision import run_parent
+        from bartack.supervision.parent.parent import run_parent
 
         sys.exit(run_parent(entry))

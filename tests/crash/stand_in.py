@@ -11,7 +11,10 @@ import os
 import select
 import sys
 
-from bartack.supervision import KEEPER, ParentClient, ParentDied, ParentReady, kill_descendants, set_subreaper
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.parent.wire import ParentDied, ParentReady
+from bartack.supervision.process.system import set_subreaper
+from bartack.supervision.process.tree import kill_descendants
 
 
 def start(directory: str, module: str, stdout: int | None = None) -> ParentClient:

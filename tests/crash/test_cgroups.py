@@ -25,18 +25,13 @@ from tests.crash.trees import (
     wait_deaths,
 )
 
-from bartack.supervision import (
-    KEEPER,
-    ChildSpec,
-    ParentReady,
-    Supervisor,
-    SupervisorSpec,
-    monitor,
-    probe_cgroups,
-    read_environment,
-    take_tree_lock,
-)
-from bartack.supervision.process._cgroup import find_own_group, remove_group
+from bartack.supervision import ChildSpec, Supervisor, SupervisorSpec, monitor
+from bartack.supervision.parent.client import KEEPER
+from bartack.supervision.parent.wire import ParentReady
+from bartack.supervision.process.cgroup import find_own_group, remove_group
+from bartack.supervision.process.cgroup_probe import probe_cgroups
+from bartack.supervision.process.lock import take_tree_lock
+from bartack.supervision.process.system import read_environment
 
 both = pytest.mark.parametrize("module", ["shapes", KEEPER], ids=["zygote", "keeper"])
 
@@ -218,8 +213,10 @@ def test_what_is_left_when_all_are_killed_at_once_is_gone_when_the_lock_of_the_t
     assert [is_alive(pid) for pid in hidden] == [True, True]
     assert len(children(base)) == 2
 
-    os.close(take_tree_lock(str(tmp_path / "lock.tree"), 30.0))
+    killed: list[int] = []
+    os.close(take_tree_lock(str(tmp_path / "lock.tree"), 30.0, killed.append))
 
+    assert set(hidden) <= set(killed)
     assert [pid for pid in stand_in.pids if is_alive(pid)] == []
     assert children(base) == []
 

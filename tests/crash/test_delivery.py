@@ -16,14 +16,8 @@ from tests.crash.runs import Begin, Parts, kill
 from bartack import Context, worker
 from bartack.errors import BroadcastError, DeliveryError, ReceiveTimeoutError
 from bartack.journal import Entry
-from bartack.messaging import (
-    DeadLettered,
-    Delivered,
-    Rejected,
-    SendOutcome,
-    TimedOut,
-    is_success,
-)
+from bartack.messaging import DeadLettered, Delivered, Rejected, SendOutcome, TimedOut
+from bartack.messaging.outcome import is_success
 from bartack.resilience import Backoff
 from bartack.runtime import WorkerCall
 from bartack.testing import TestRun, assert_survives_crashes, start_worker

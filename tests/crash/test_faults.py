@@ -21,17 +21,12 @@ from bartack.errors import (
     JournalPoisonedError,
     JournalSyncError,
 )
-from bartack.journal import (
-    INLINE_LIMIT,
-    Draft,
-    Journal,
-    collect_blobs,
-    open_journal,
-    open_reader,
-    verify_journal,
-)
-from bartack.testing import FaultyDisk, keep_nothing
-from bartack.testing._disk import FaultyWatch
+from bartack.journal import Draft, Journal, open_journal, open_reader, verify_journal
+from bartack.journal.contract import INLINE_LIMIT
+from bartack.journal.file import collect_blobs
+from bartack.testing import FaultyDisk
+from bartack.testing.disk import FaultyWatch
+from bartack.testing.platter import keep_nothing
 
 RUN = "/run"
 JOURNAL = f"{RUN}/journal.ndjson"

@@ -12,7 +12,8 @@ import pytest
 
 from bartack.errors import JournalCorruptError, JournalFullError, JournalOwnershipLostError, JournalSyncError
 from bartack.journal import Durability, Entry, open_journal, open_reader, verify_journal
-from bartack.testing import FaultyDisk, VirtualClock, keep_everything, keep_nothing
+from bartack.testing import FaultyDisk, VirtualClock
+from bartack.testing.platter import keep_everything, keep_nothing
 
 RUN = "/run"
 JOURNAL = f"{RUN}/journal.ndjson"

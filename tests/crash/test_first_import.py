@@ -13,7 +13,7 @@ import pytest
 from tests.crash.trees import BOUND_S, HERE, Reports, is_alive, wait_deaths
 from tests.crash.warden import Findings, check_soon, read_findings, under_warden
 
-from bartack.supervision import descendants
+from bartack.supervision.process.tree import descendants
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux"),

@@ -94,7 +94,7 @@ def acknowledged_in(said: bytes) -> int:
     return int(lines[-1]) if len(lines) > 1 else 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.requirement("kill-loses-nothing")
 def test_a_killed_process_loses_nothing_it_was_told_is_safe(
     seed: int, tmp_path: Path, appenders: Appenders, record_property: Record

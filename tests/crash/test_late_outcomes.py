@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.crash.runs import PATIENCE_S, RealRun, wait_until
 
-from bartack.core import add_trusted
+from bartack.core.trust import add_trusted
 from bartack.runtime.rundir.layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -71,12 +71,16 @@ def test_bodies_under_way_when_a_person_fails_the_run_are_not_executed_again(
 
 
 @pytest.mark.requirement("replay-late-cleanup-adopted")
+@pytest.mark.parametrize("lock", ["none", "with the time of the copy"])
 def test_an_old_journal_with_a_late_outcome_marked_as_clean_up_is_resumed_by_the_rule(
-    runs: ExitStack, tmp_path: Path
+    runs: ExitStack, tmp_path: Path, lock: str
 ) -> None:
+    # It is older than the time limit of its delegate, which counts only the time in which a hub was alive.
     kept = next(RECORDED.iterdir())
     place = tmp_path / ".bartack" / "runs" / kept.name
     shutil.copytree(kept, place)
+    if lock != "none":
+        (place / "lock").touch()
     add_trusted(place)
     shutil.copy(kept / "program" / "shop.py", tmp_path)
     run = runs.enter_context(RealRun(RunDir(place), tmp_path))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.resilience import load_token
+from bartack.resilience.tokens import load_token
 from bartack.testing._service import hold_port
 from bartack.tracking import LineageStore
 

@@ -16,11 +16,12 @@ import pytest
 
 from bartack.errors import JournalFullError, JournalSyncError
 from bartack.journal import Draft, FileJournal, Journal, open_journal
-from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
+from bartack.testing import FaultyDisk, PowerCut, VirtualClock
+from bartack.testing.platter import keep_everything
 
 PARTS = 5
 SOAK = "SOAK" in os.environ
-SAMPLES = 420 if SOAK else 80
+SAMPLES = 420 if SOAK else 48
 """How many disks are drawn at each place where the power may go: most of those that differ come early."""
 LEAST_STATES = 700 if SOAK else 300
 LEAST_STATES_OF_RECOVERY = 350 if SOAK else 150
@@ -249,7 +250,7 @@ def test_nothing_acknowledged_is_lost_at_a_power_cut_during_recovery(
 ) -> None:
     total = operations_of(live_through_history, new_disk(), Ledger())
     states = 0
-    every = 1 if SOAK else 2
+    every = 1 if SOAK else 4
     for mutations in range(every * part, total, every * PARTS):
         disk, ledger = new_disk(), Ledger()
         assert cut(disk, live_through_history, ledger, mutations)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from tests.crash.runs import RealRun
 
-from bartack.core import Batch, Disk
+from bartack.core.batch import Batch
+from bartack.core.disk import Disk
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime.hub.create import Plan, make_run
 from bartack.runtime.program.pin import finish_update, pin, prepare_update
@@ -23,7 +24,8 @@ from bartack.runtime.rundir.find import list_runs, load_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
-from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
+from bartack.testing import FaultyDisk, PowerCut, VirtualClock
+from bartack.testing.platter import keep_everything
 
 LIMIT = 1024
 """Longer arguments are a blob."""

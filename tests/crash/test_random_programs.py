@@ -28,8 +28,10 @@ from bartack.testing import ScriptedAgent, TestRun
 Code = list[object]
 """An instruction and its operands, some of which are instructions."""
 
-PROGRAMS = int(os.environ.get("TEST_PROGRAMS", "60"))
-KILLS = 12
+SOAK = "SOAK" in os.environ
+PROGRAMS = int(os.environ.get("TEST_PROGRAMS", "120" if SOAK else "40"))
+KILLS = 20 if SOAK else 10
+"""``make soak`` makes three times as many programs and kills each of them twice as often."""
 
 
 @step

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from tests.crash.loop_image import NoLoopDeviceError, copy_image, make_image, mounted
 
-from bartack.supervision import descendants
+from bartack.supervision.process.tree import descendants
 
 pytestmark = pytest.mark.skipif(
     "BARTACK_CHAOS_SOAK" not in os.environ, reason="real power cuts are part of make soak"

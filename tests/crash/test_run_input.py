@@ -36,7 +36,7 @@ def test_a_message_of_ten_megabytes_arrives(begin: Begin) -> None:
 
     assert code == 0, run.story()
     assert run.api.result() == 10 * MIB
-    assert run.run.journal.stat().st_size < MIB
+    assert (run.run.path / "journal.ndjson").stat().st_size < MIB
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests import warm
 from tests.crash.runs import PATIENCE_S, RealRun, wait_until
 
-from bartack.core import RealDisk
+from bartack.core.disk import RealDisk
 from bartack.errors import BlobCorruptError, JournalLostError
 from bartack.journal._lock import read_mark
 from bartack.runtime.client.manage import cancel_run, fail_run
@@ -50,7 +51,7 @@ def acknowledged(run: RealRun) -> int:
 
 def resume(run: RealRun, *options: str) -> subprocess.CompletedProcess[str]:
     """``bartack resume`` in a process of its own."""
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "bartack", "resume", run.run.id, *options],
         cwd=run.workspace,
         capture_output=True,
@@ -62,13 +63,13 @@ def resume(run: RealRun, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def history(run: RealRun) -> bytes:
-    return run.run.journal.read_bytes().rstrip(b"\n") + b"\n"
+    return (run.run.path / "journal.ndjson").read_bytes().rstrip(b"\n") + b"\n"
 
 
 def files(run: RealRun) -> dict[str, bytes]:
     """All files of the run by name, without the line of the lock that names its last owner."""
     found = {str(path): path.read_bytes() for path in run.run.path.rglob("*") if path.is_file()}
-    return {**found, str(run.run.lock): run.run.lock.read_bytes()[64:]}
+    return {**found, str(run.run.path / "lock"): (run.run.path / "lock").read_bytes()[64:]}
 
 
 def damages(content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -85,7 +86,7 @@ def damages(content: bytes) -> Iterator[tuple[str, bytes]]:
 def test_a_journal_that_lost_entries_is_not_resumed_and_nothing_is_changed(killed: Killed) -> None:
     run = killed()
     for what, content in damages(history(run)):
-        run.run.journal.write_bytes(content)
+        (run.run.path / "journal.ndjson").write_bytes(content)
         before = files(run)
         ended = resume(run)
 
@@ -100,7 +101,7 @@ def test_a_journal_cut_at_any_commit_is_refused_by_everything_that_would_write_t
     run = killed()
     lines = history(run).splitlines(keepends=True)
     for kept in range(3, len(lines)):
-        run.run.journal.write_bytes(b"".join(lines[:kept]))
+        (run.run.path / "journal.ndjson").write_bytes(b"".join(lines[:kept]))
         before = files(run)
         with pytest.raises(JournalLostError):
             run.api.resume()
@@ -116,8 +117,8 @@ def test_a_journal_cut_at_any_commit_is_refused_by_everything_that_would_write_t
 def test_run_json_alone_is_witness_enough_of_what_had_been_reached(killed: Killed) -> None:
     run = killed()
     lines = history(run).splitlines(keepends=True)
-    run.run.lock.write_bytes(b"")
-    run.run.journal.write_bytes(b"".join(lines[:2]))
+    (run.run.path / "lock").write_bytes(b"")
+    (run.run.path / "journal.ndjson").write_bytes(b"".join(lines[:2]))
 
     assert resume(run).returncode == 10
     assert len(run.effects()) == COUNT
@@ -128,7 +129,7 @@ def test_a_person_can_accept_the_loss_and_is_told_what_is_executed_again(killed:
     run = killed()
     content = history(run)
     cut = content[: len(content) // 2]
-    run.run.journal.write_bytes(cut)
+    (run.run.path / "journal.ndjson").write_bytes(cut)
     run.api.send("go", None)
     ended = resume(run, "--accept-loss", "--json")
 
@@ -144,7 +145,7 @@ def test_a_person_can_accept_the_loss_and_is_told_what_is_executed_again(killed:
 @pytest.mark.requirement("torn-line-is-reported")
 def test_a_torn_tail_is_cut_and_reported(killed: Killed) -> None:
     run = killed()
-    run.run.journal.write_bytes(history(run) + b'{"seq":99,"c":99,"at":17')
+    (run.run.path / "journal.ndjson").write_bytes(history(run) + b'{"seq":99,"c":99,"at":17')
     run.api.send("go", None)
     ended = resume(run, "--json")
 

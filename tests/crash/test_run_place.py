@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.crash.runs import PATIENCE_S, Begin, RealRun
 
-from bartack.core import add_trusted
+from bartack.core.trust import add_trusted
 from bartack.errors import ForeignRunError, ProgramImportError, ResumeRefusedError
 from bartack.runtime.rundir.layout import RunDir
 

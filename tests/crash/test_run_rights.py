@@ -68,7 +68,7 @@ def test_a_worker_that_pretends_to_come_from_outside_is_ended(begin: Begin) -> N
 def connect(run: RealRun) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(PATIENCE_S)
-    sock.connect(os.path.realpath(run.run.socket))
+    sock.connect(os.path.realpath(run.run.socket.path))
     return sock
 
 

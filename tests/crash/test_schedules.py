@@ -12,7 +12,7 @@ import pytest
 from tests.crash.schedules import play
 
 SOAK = "BARTACK_CHAOS_SOAK" in os.environ
-SCHEDULES = int(os.environ.get("BARTACK_SCHEDULES", "100000" if SOAK else "2000"))
+SCHEDULES = int(os.environ.get("BARTACK_SCHEDULES", "100000" if SOAK else "1200"))
 FIRST = int(os.environ.get("BARTACK_CHAOS_FIRST", "0")) if SOAK else 0
 TOGETHER = min(100, SCHEDULES)
 

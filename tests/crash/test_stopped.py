@@ -19,7 +19,7 @@ from tests.crash.runs import PATIENCE_S, Begin, RealRun, wait_until
 from bartack import Run, Session
 from bartack.errors import HubStoppedError, ReceiveTimeoutError
 from bartack.runtime import AsyncRun, AsyncSession
-from bartack.supervision import read_facts
+from bartack.supervision.process.system import read_facts
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc"),
@@ -34,18 +34,34 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARTACK_TIMEOUT_HUB_JOIN", str(JOIN_S))
 
 
+def pid_of(run: RealRun) -> int:
+    """The process of the hub."""
+    assert run.hub is not None
+    return run.hub.pid
+
+
 def stop(run: RealRun) -> int:
     """Stop the hub; returns its process, once it is stopped."""
-    assert run.hub is not None
-    pid = run.hub.pid
+    pid = pid_of(run)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: (facts := read_facts(pid)) is not None and facts.state == "T")
     return pid
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRun]:
+    """A run whose hub stays stopped, for all tests that only ask it: each of them finds it as it was."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with RealRun.create(folder, "cases.py", "waiting", ()) as made:
+        made.start()
+        made.wait_open("receive")
+        stop(made)
+        yield made
+
+
 @pytest.fixture
 def run(begin: Begin) -> Iterator[RealRun]:
-    """A run that waits for a message."""
+    """A run that waits for a message, whose hub a test may stop and continue."""
     made = begin("waiting")
     made.start()
     made.wait_open("receive")
@@ -83,26 +99,23 @@ def bartack(run: RealRun, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_asks_a_stopped_hub_ends_and_says_what_to_do(run: RealRun, name: str) -> None:
-    pid = stop(run)
-    before = run.last_seq()
+def test_a_command_that_asks_a_stopped_hub_ends_and_says_what_to_do(stopped: RealRun, name: str) -> None:
+    before = stopped.last_seq()
 
-    done = bartack(run, *COMMANDS[name])
+    done = bartack(stopped, *COMMANDS[name])
 
     assert (done.returncode, "BT342" in done.stderr) == (8, True), done.stderr
-    assert run.run.id in done.stderr
-    assert f"kill -CONT {pid}" in done.stderr
-    assert run.last_seq() == before
+    assert stopped.run.id in done.stderr
+    assert f"kill -CONT {pid_of(stopped)}" in done.stderr
+    assert stopped.last_seq() == before
 
 
 @pytest.mark.parametrize("name", ["status", "show", "log"])
-def test_a_command_that_only_reads_does_so_while_the_hub_is_stopped(run: RealRun, name: str) -> None:
-    pid = stop(run)
-
-    done = bartack(run, name, "RUN")
+def test_a_command_that_only_reads_does_so_while_the_hub_is_stopped(stopped: RealRun, name: str) -> None:
+    done = bartack(stopped, name, "RUN")
 
     assert done.returncode == 0, done.stderr
-    assert (f"kill -CONT {pid}" in done.stdout) == (name == "status")
+    assert (f"kill -CONT {pid_of(stopped)}" in done.stdout) == (name == "status")
 
 
 def test_nothing_that_was_refused_happens_when_the_hub_continues(run: RealRun) -> None:
@@ -143,15 +156,15 @@ REQUESTS: dict[str, Callable[[Run], object]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_client_of_a_stopped_hub_raises(run: RealRun, name: str) -> None:
-    pid = stop(run)
-    before = time.monotonic()
+def test_a_client_of_a_stopped_hub_raises(stopped: RealRun, name: str) -> None:
+    before, seq = time.monotonic(), stopped.last_seq()
 
     with pytest.raises(HubStoppedError) as raised:
-        REQUESTS[name](run.api)
+        REQUESTS[name](stopped.api)
 
-    assert (raised.value.pid, raised.value.asked) == (pid, "")
+    assert (raised.value.pid, raised.value.asked) == (pid_of(stopped), "")
     assert time.monotonic() - before >= JOIN_S / 2
+    assert stopped.last_seq() == seq
 
 
 def test_a_session_whose_hub_stops_raises_and_continues_with_it(run: RealRun) -> None:
@@ -195,7 +208,7 @@ def test_more_connections_than_a_stopped_hub_has_room_for_hang_nothing(run: Real
     waiting: list[socket.socket] = []
     with suppress(BlockingIOError):
         while len(waiting) < 1000:
-            waiting.append(run.run.connect(0.0))
+            waiting.append(run.run.socket.connect(0.0))
     assert len(waiting) < 1000
 
     with pytest.raises(HubStoppedError) as raised:

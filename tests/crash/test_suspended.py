@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bartack import Run
-from bartack.supervision import descendants
+from bartack.supervision.process.tree import descendants
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc"),

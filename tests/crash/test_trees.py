@@ -24,17 +24,11 @@ from tests.crash.trees import (
 )
 from tests.crash.warden import MANY_LIMIT_S, Findings, check_soon, read_findings
 
-from bartack.supervision import (
-    KEEPER,
-    Exited,
-    ParentReady,
-    Started,
-    find_by_environment,
-    kill_tree,
-    read_environment,
-    read_facts,
-    take_tree_lock,
-)
+from bartack.supervision.parent.client import KEEPER
+from bartack.supervision.parent.wire import Exited, ParentReady, Started
+from bartack.supervision.process.lock import take_tree_lock
+from bartack.supervision.process.system import read_environment, read_facts
+from bartack.supervision.process.tree import find_by_environment, kill_tree
 
 HARD = (
     "double_fork",
@@ -75,8 +69,17 @@ def test_a_killed_child_leaves_nothing(hire: Hire, reports: Reports, module: str
     assert gone.survivors == []
 
 
-@both
-@pytest.mark.parametrize("shape", HARD)
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        # The two parents take turns; ``make soak`` tries each shape with both.
+        pytest.param(
+            module, shape, id=f"{parent}-{shape}", marks=() if number % 2 == turn else pytest.mark.soak
+        )
+        for turn, (parent, module) in enumerate((("zygote", "shapes"), ("keeper", KEEPER)))
+        for number, shape in enumerate(HARD)
+    ],
+)
 def test_a_stopped_child_leaves_nothing(hire: Hire, reports: Reports, module: str, shape: str) -> None:
     crew = hire(module)
     begin(crew, module, shape, reports)
@@ -239,7 +242,7 @@ def test_a_parent_program_that_is_stopped_when_the_hub_dies_is_no_obstacle(
     wait_deaths([stand_in.keeper, stand_in.keeper_guardian])
 
 
-@pytest.mark.parametrize("shape", [*HARD, *["everything"] * 11])
+@pytest.mark.parametrize("shape", [*HARD, *["everything"] * (11 if "SOAK" in os.environ else 4)])
 def test_nothing_is_left_100_ms_after_a_hub_was_killed(
     perform: Perform, tmp_path: Path, shape: str, record_property: Callable[[str, object], None]
 ) -> None:

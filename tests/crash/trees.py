@@ -14,16 +14,10 @@ from typing import IO, Protocol
 
 from tests.crash.warden import under_warden
 
-from bartack.supervision import (
-    KEEPER,
-    Gone,
-    ParentClient,
-    ParentEvent,
-    Started,
-    find_by_environment,
-    kill_tree,
-    read_facts,
-)
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.parent.wire import Gone, ParentEvent, Started
+from bartack.supervision.process.system import read_facts
+from bartack.supervision.process.tree import find_by_environment, kill_tree
 
 HERE = Path(__file__).parent
 BOUND_S = 60.0

@@ -21,7 +21,8 @@ from types import FrameType
 
 import msgspec
 
-from bartack.supervision import descendants, set_subreaper
+from bartack.supervision.process.system import set_subreaper
+from bartack.supervision.process.tree import descendants
 
 
 class Findings(msgspec.Struct):

@@ -11,10 +11,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from bartack.agents import command_key, schema
-from bartack.agents._replies import check_reply
-from bartack.agents.protocol._messages import Command, Event, Finding
+from bartack.agents import command_key
 from bartack.agents.protocol._payloads import INPUTS, PAYLOADS, Iteration
+from bartack.agents.protocol.messages import Command, Event, Finding
+from bartack.agents.replies import check_reply
+from bartack.agents.schema import schema
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/agent-protocol.md").read_text(encoding="utf-8")
 SAID = PAGE.split("## Inputs and payloads")[1].split("\n## ")[0]

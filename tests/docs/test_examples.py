@@ -1,10 +1,10 @@
 """Runs every page: its Python blocks and its commands, in order, in one directory.
 
-A block ``python title="work.py"`` or ``patchwork title="work.pw"`` is saved under that name. Any other Python block is executed,
-and what it prints has to be what its ``#>`` lines show, no less and no more; any other Patchwork block has to be without syntax
-errors. All Patchwork is in canonical form. In a ``console`` block the lines behind ``$ `` are commands and the
-others what they print, with ``…`` for anything; a block without ``$ `` is commands only. A command has to succeed,
-unless the next one is ``echo $?``.
+A block with a title (``python title="work.py"``, ``patchwork``, ``toml`` or ``json`` likewise) is saved under that name. Any other
+Python block is executed, and what it prints has to be what its ``#>`` lines show, no less and no more; any other Patchwork
+block has to be without syntax errors. All Patchwork is in canonical form. In a ``console`` block the lines behind ``$ `` are
+commands and the others what they print, with ``…`` for anything; a block without ``$ `` is commands only. A command has to
+succeed, unless the next one is ``echo $?``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ from typing import NamedTuple
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
+from tests.realcli.programs import require_program
 
-from bartack.language import reformat
+from bartack.language.formatting.format import reformat
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONSOLE = re.compile(r"^( *)```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 PATCHWORK = re.compile(r"^```patchwork(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"^```(?:toml|json) title=\"([^\"]+)\"\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 SHOW_CODE = "echo $?"
 SET_UP = ("make ", ". .venv/bin/activate")
 """What is done already for those who run a page: the environment is there, and first on the path."""
 MARK = "\x1e"
+OPTIONS = "PYTEST_ADDOPTS"
+"""What somebody wants these tests to do is not for the tests of a page, whose output it shows."""
+FOLLOWED = {"README.md", "docs/tutorial/first-patchwork.md", "docs/tutorial/first-team.md"}
+"""The pages that ``tests/newcomer`` follows, in a clone and with the wheel; they need not be run once more."""
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 class Step(NamedTuple):
@@ -85,10 +95,27 @@ def patchwork_blocks(page: Path) -> dict[int, Program]:
     return {text.count("\n", 0, one.start()) + 1: Program(one[1] or "", one[2]) for one in found}
 
 
-def blocks_of(page: Path) -> list[list[Step] | Program | CodeExample]:
+class Saved(NamedTuple):
+    """A block that is only a file, and its name."""
+
+    title: str
+    text: str
+
+    def save(self, folder: Path) -> None:
+        (folder / self.title).parent.mkdir(parents=True, exist_ok=True)
+        (folder / self.title).write_text(self.text, encoding="utf-8")
+
+
+def saved_blocks(page: Path) -> dict[int, Saved]:
+    text = page.read_text(encoding="utf-8")
+    return {text.count("\n", 0, one.start()) + 1: Saved(one[1], one[2]) for one in SAVED.finditer(text)}
+
+
+def blocks_of(page: Path) -> list[list[Step] | Program | Saved | CodeExample]:
     """Everything on a page that does something, in its order."""
-    blocks: dict[int, list[Step] | Program | CodeExample] = {
+    blocks: dict[int, list[Step] | Program | Saved | CodeExample] = {
         **console_blocks(page),
+        **saved_blocks(page),
         **patchwork_blocks(page),
         **python_blocks(page),
     }
@@ -107,7 +134,8 @@ def check_program(program: Program, folder: Path) -> None:
 def own_environment() -> dict[str, str]:
     """The variables of a shell that finds the commands of the environment of the tests."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
+    kept = {name: value for name, value in os.environ.items() if name != OPTIONS}
+    return {**kept, "PATH": path, "LC_ALL": "C.UTF-8"}
 
 
 def run_commands(commands: list[str], folder: Path, env: dict[str, str] | None = None) -> list[Result]:
@@ -150,23 +178,32 @@ def check_console(block: list[Step], folder: Path, env: dict[str, str] | None = 
             assert as_shown(step.output).fullmatch(result.output), f"{step.command} printed:\n{result.output}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [page for page in PAGES if named(page) not in FOLLOWED], ids=named)
 @pytest.mark.requirement("pages-are-run")
 def test_a_page_does_what_it_says(
     page: Path,
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     eval_example: EvalExample,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if page.name == "test-with-a-real-agent.md":
+        require_program("claude")
+        require_program("codex")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(OPTIONS, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv(
+        "XDG_STATE_HOME", str(tmp_path_factory.mktemp("state"))
+    )  # not in the directory of the page
     for block in blocks_of(page):
         if isinstance(block, list):
             check_console(block, tmp_path)
         elif isinstance(block, Program):
             check_program(block, tmp_path)
+        elif isinstance(block, Saved):
+            block.save(tmp_path)
         elif title := block.prefix_settings().get("title"):
             (tmp_path / title).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / title).write_text(block.source, encoding="utf-8")
@@ -204,6 +241,14 @@ def test_a_command_that_fails_or_prints_something_else_is_noticed(tmp_path: Path
         check_console([Step("(exit 3)", "")], tmp_path)
     with pytest.raises(AssertionError, match=r"printed:\s+bye"):
         check_console([Step("echo bye", "hello\n")], tmp_path)
+
+
+def test_no_option_of_these_tests_reaches_those_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OPTIONS, "-q")
+
+    check_console([Step(f'echo "<${OPTIONS}>"', "<>\n")], tmp_path)
 
 
 def test_an_expected_failure_shows_its_code(tmp_path: Path) -> None:

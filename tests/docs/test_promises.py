@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bartack.errors import JournalSyncError
-from bartack.journal import INLINE_LIMIT, open_journal
+from bartack.journal import open_journal
+from bartack.journal.contract import INLINE_LIMIT
 from bartack.telemetry import Telemetry
 from bartack.testing import FaultyDisk, VirtualClock
 
+ROOT = Path(__file__).parents[2]
 RUN = "/run"
 LARGE = b'"' + b"x" * INLINE_LIMIT + b'"'
 
@@ -91,3 +95,28 @@ def test_a_journal_tells_of_opening_committing_recovering_and_poison() -> None:
         ("journal.opened", {"entries": 3, "size_bytes": size, "duration_ns": 0}, {"path": RUN, "fence": 2}),
         ("journal.poisoned", {}, {"reason": os.strerror(errno.EIO)}),
     ]
+
+
+def rows_of_promises() -> list[tuple[str, Path]]:
+    """The ids on the page of promises, each with the file that it links to."""
+    page = ROOT / "docs/explanation/promises.md"
+    found = re.findall(r"\[`([\w-]+)`\]\(([^)]+)\) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(name, (page.parent / target).resolve()) for name, target in found]
+
+
+@pytest.mark.requirement("promises-name-their-tests")
+def test_every_promise_on_the_page_of_promises_links_to_a_test_that_keeps_it() -> None:
+    made = msgspec.toml.decode(
+        (ROOT / "tests/requirements.toml").read_bytes(), type=dict[str, dict[str, str | dict[str, object]]]
+    )
+    promises = {name: promise for group in made.values() for name, promise in group.items()}
+    rows = rows_of_promises()
+
+    def keeps(name: str, file: Path) -> bool:
+        text, promise = file.read_text(encoding="utf-8"), promises[name]
+        if isinstance(promise, str):
+            return re.search(rf'mark\.requirement\([^)]*"{name}"', text) is not None
+        return any(f"def {test}(" in text for test in msgspec.convert(promise["contract"], list[str]))
+
+    assert len(rows) > 30
+    assert [(name, str(file)) for name, file in rows if name not in promises or not keeps(name, file)] == []

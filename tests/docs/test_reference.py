@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bartack.journal import FORMAT, INLINE_LIMIT
-from bartack.journal._contract import DATA_LIMIT
+from bartack.journal import FORMAT
 from bartack.journal._file import RESERVE_SIZE
 from bartack.journal._stage import GROUP_LIMIT
+from bartack.journal.contract import DATA_LIMIT, INLINE_LIMIT
 from bartack.supervision import ChildSpec, CrashReport
 from bartack.supervision.supervisor._child import TRANSITIONS
-from bartack.telemetry import CATALOGUE, shape_of
+from bartack.telemetry import CATALOGUE
+from bartack.telemetry.catalogue import shape_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -147,3 +148,16 @@ def test_the_fields_of_a_child_on_the_page_are_those_of_the_code() -> None:
     shown = {name for row in rows(section) for name in names_in(row[0])}
 
     assert shown == set(ChildSpec.__dataclass_fields__) - {"_", "kind"}
+
+
+def test_the_comparison_names_the_versions_that_are_measured() -> None:
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", page("constraints.txt"), re.MULTILINE))
+
+    named = re.findall(r"`(dbos|langgraph)` (\d[\d.]*\d)", page("docs/explanation/comparison.md"))
+    assert named == [("dbos", pinned["dbos"]), ("langgraph", pinned["langgraph"])]
+
+
+def test_every_benchmark_is_on_its_page() -> None:
+    there = {path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_")}
+
+    assert set(re.findall(r"`bench\.(\w+)`", page("docs/explanation/benchmarks.md"))) == there

@@ -15,13 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import warm
 from tests.crash.runs import PATIENCE_S, RealRun
 from tests.docs.test_examples import Step, as_shown, check_console, console_blocks, run_commands
 from tests.language.test_run_programs import run_real
 
 from bartack.cli import main
 from bartack.config.load import load_config
-from bartack.core import open_watch
+from bartack.core.watch import open_watch
+from bartack.plugin import build_plugin, validate_plugin
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.protocol.frames import TOGETHER
@@ -30,7 +32,8 @@ from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, assert_survives_crashes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md") if [*path.parent.glob("*.pw")])
+"""Those that need no real agent; ``tests/realcli/test_first_run.py`` runs the others."""
 KILLED_AFTER = (3, 6)
 """How many commits a hub makes before it is killed: the first one, and the one that takes over."""
 QUIET = "2>/dev/null"
@@ -59,8 +62,9 @@ def test_there_are_examples_and_a_page_that_lists_them() -> None:
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
     assert len(NAMES) >= 8
-    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == NAMES
-    assert all(f"({name}/README.md)" in listed for name in NAMES)
+    folders = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+    assert sorted([*NAMES, "claude-code"]) == folders
+    assert all(f"({name}/README.md)" in listed for name in folders)
 
 
 def test_an_example_does_what_its_page_says(example: Path) -> None:
@@ -144,9 +148,7 @@ def created(command: str, folder: Path) -> RealRun:
 
 def resume(folder: Path) -> None:
     command = [sys.executable, "-m", "bartack", "resume"]
-    subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300
-    )
+    warm.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300)
 
 
 def printed(run: RealRun) -> Iterator[str]:
@@ -168,3 +170,19 @@ def check_rest(steps: list[Step], folder: Path) -> None:
         rest.append(step)
     if rest:
         check_console(rest, folder)
+
+
+@pytest.mark.parametrize("example", ["rewrite-branch"], indirect=True)
+def test_an_example_is_a_plugin_whose_builds_are_byte_equal(example: Path, tmp_path: Path) -> None:
+    outs = [tmp_path / name for name in ("one", "two")]
+    for out in outs:
+        build_plugin(example / "team.pw", out)
+
+    first, second = (read_files(out) for out in outs)
+    assert len(first) == 7
+    assert first == second
+    assert validate_plugin(outs[0], use_claude=False).ok
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

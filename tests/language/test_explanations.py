@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.language import CATALOGUE, Diagnostic, NotLoaded, check, compile_program, find_entry
+from bartack.language import CATALOGUE, Diagnostic, check, compile_program, find_entry
 from bartack.language._examples import examples, program_bytes
+from bartack.language.checking.modules import NotLoaded
 
 ENTRY = {"PW170", "PW171", "PW172"}
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bartack.language import NotLoaded, check
+from bartack.language import check
 from bartack.language.checking import _mail as mail
+from bartack.language.checking.modules import NotLoaded
 from bartack.language.syntax import _near as near
 from bartack.runtime.patchwork import _members, _operators
 from bartack.runtime.patchwork import _values as values

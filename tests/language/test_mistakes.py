@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.language import Diagnostic, NotLoaded, Source, check
+from bartack.language import Diagnostic, Source, check
+from bartack.language.checking.modules import NotLoaded
 
 CASES = Path(__file__).with_name("mistakes.pw").read_text(encoding="utf-8").split("#### case: ")[1:]
 

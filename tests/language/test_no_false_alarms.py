@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.language import NotLoaded, check
+from bartack.language import check
+from bartack.language.checking.modules import NotLoaded
 
 ROOT = Path(__file__).parents[2]
 CAREFUL = {"PW141", "PW146", "PW212", "PW227"}

@@ -26,6 +26,10 @@ PROGRAMS = sorted(path.stem for path in HERE.glob("*.pw"))
 NOTE = re.compile(r"# *(expect|result|fails|agent|answer|prompt|steps|shell|workspace): ?(.*)")
 
 
+LONG = {"edges", "limits"}
+"""Programs with many steps of kinds that others have, too: ``make soak`` kills them behind each of these."""
+
+
 class Case(NamedTuple):
     """What a program says of itself."""
 
@@ -87,7 +91,14 @@ def test_a_program_prints_what_it_says(name: str, tmp_path: Path, monkeypatch: p
         assert sum(step.kind == kind for step in run.steps) == int(number)
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if not load_case(name).all("fails")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak if name in LONG else ())
+        for name in PROGRAMS
+        if not load_case(name).all("fails")
+    ],
+)
 def test_a_program_that_is_killed_behind_any_step_ends_as_if_it_had_not_been(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

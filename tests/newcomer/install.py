@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = (".git", ".venv", ".bartack", ".hypothesis", "bench", "tests", "*_cache", "dist")
+LEFT_OUT = (".git", ".venv", ".bartack", ".hypothesis", "bench", "build", "tests", "*_cache", "dist")
 """What a clone has and a newcomer never meets: copying it would only cost time."""
 NOT_THEIRS = {"..", "__pycache__"}
 NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -56,7 +56,7 @@ class Newcomer:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+            if not name.startswith(("PYTHON", "PYTEST", "VIRTUAL_ENV"))
         }
         own = {
             "HOME": str(self.home),

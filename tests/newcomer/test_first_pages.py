@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.docs.test_examples import Program, blocks_of, check_console, check_program
+from tests.docs.test_examples import FOLLOWED, Program, Saved, blocks_of, check_console, check_program
 from tests.newcomer.install import ROOT, Newcomer
 
 PAGES = {
@@ -34,10 +34,17 @@ def follow(page: Path, newcomer: Newcomer) -> None:
             check_console(block, newcomer.place, newcomer.environment())
         elif isinstance(block, Program):
             check_program(block, newcomer.place)
+        elif isinstance(block, Saved):
+            block.save(newcomer.place)
         else:
             newcomer.write(block.prefix_settings()["title"], block.source)
 
 
+def test_every_page_that_is_left_to_newcomers_is_followed() -> None:
+    assert {page for pages in PAGES.values() for page in pages} == FOLLOWED
+
+
+@pytest.mark.requirement("pages-are-run")
 @pytest.mark.requirement("first-program-runs-in-a-clone")
 def test_the_readme_and_the_tutorials_work_one_after_the_other(newcomer: Newcomer) -> None:
     for page in PAGES[newcomer.kind]:

@@ -16,16 +16,17 @@ from typing import Final, Literal, NamedTuple
 from tests.pipeline.players import Cast
 from tests.pipeline.team import APPROVED, GREEN, RED, Reply, edits, faults, order, receipts, settings, wrote
 
-from bartack.agents import correlation_id
+from bartack.agents.protocol.ids import correlation_id
 from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
-from bartack.pipeline import PipelineOrder, main
+from bartack.pipeline import main
+from bartack.pipeline.records.records import PipelineOrder
 from bartack.runtime import Context, ShellResult, worker
 from bartack.runtime.context.definitions import WorkerCall
 from bartack.runtime.memory.hub import KilledError
 from bartack.runtime.memory.run import RUN_ID
 from bartack.runtime.state.entries import StepFinished, decode_entry
 from bartack.testing import TestRun
-from bartack.testing._run_crashes import _finished, _step_of
+from bartack.testing.runs._crashes import _finished, _step_of
 
 SPEC: Final = "# Spec\n\n## Status\n\n{}\n"
 PLAN: Final = {"events": [{"type": "orchestration.plan_conflict", "payload": {

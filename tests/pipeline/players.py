@@ -10,18 +10,22 @@ import select
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from bartack.agents import AgentProcess, AgentsConfig, Command, NdjsonConfig
-from bartack.agents.protocol._lines import BadLine, Splitter, read_command
+from bartack.agents.bridge import Bridge
+from bartack.agents.config import AgentsConfig
+from bartack.agents.process.process import AgentProcess
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.lines import BadLine, Splitter, read_command
+from bartack.agents.protocol.messages import Command
 from bartack.agents.scripted._choices import Memory
-from bartack.agents.scripted._scripted import Script, read_script
 from bartack.agents.scripted._side import ScriptedSide
 from bartack.agents.scripted._writer import HANG, Ignored
+from bartack.agents.scripted.scripted import Script, read_script
 from bartack.config.load import Config
-from bartack.runtime.hub.agent_programs import Programs, Ready
+from bartack.runtime.hub.agents.programs import Programs, Ready
 from bartack.runtime.memory.hub import KilledError
 from bartack.runtime.memory.run import RUN_ID
 from bartack.testing import VirtualClock
@@ -31,7 +35,7 @@ class Player:
     """One life of the scripted agent."""
 
     def __init__(
-        self, cast: Cast, owner: AgentProcess, cwd: str, name: str, fds: tuple[int, int, int]
+        self, cast: Cast, owner: AgentProcess[Any], cwd: str, name: str, fds: tuple[int, int, int]
     ) -> None:
         self.owner = owner
         self.number = cast.starts
@@ -218,11 +222,13 @@ class Cast:
 
     def start(
         self,
-        owner: AgentProcess,
+        owner: AgentProcess[Any],
         argv: Sequence[str],
         cwd: str,
         env: Mapping[str, str],
         fds: tuple[int, int, int],
+        *,
+        relayed: bool = False,
     ) -> int:
         self.starts += 1
         player = Player(self, owner, cwd, env["BARTACK_AGENT"], fds)
@@ -243,6 +249,9 @@ class Cast:
 
     def unwatch(self, fd: int) -> None:
         del self._watched[fd]
+
+    def open_bridge(self, on_bytes: Callable[[bytes], None], on_closed: Callable[[], None]) -> Bridge:
+        raise AssertionError("no player starts an MCP server")
 
     @property
     def alive(self) -> bool:

@@ -17,13 +17,13 @@ import msgspec
 from tests.crash.runs import kill
 from tests.pipeline.team import APPROVED, Reply, edits, wrote
 
-from bartack.core import add_trusted
+from bartack.core.trust import add_trusted
 from bartack.journal import Entry, open_reader
-from bartack.pipeline import Receipt, iter_receipts, load_receipt
 from bartack.runtime.client.run import Run
 from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.receipts import Receipt, iter_receipts, load_receipt
 from bartack.runtime.state.timeline import Timeline
-from bartack.supervision import descendants
+from bartack.supervision.process.tree import descendants
 
 PATIENCE_S: Final = 180.0
 SPEC: Final = "# Spec\n\n## Status\n\n{}\n"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tests import warm
 from tests.unit.pipeline.repository import make
 
 AGENT: Final = """\
@@ -98,7 +99,7 @@ class Studio:
         )
 
     def bartack(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "-m", "bartack", *words],
             cwd=self.place,
             env=self.environment,

@@ -12,16 +12,18 @@ from typing import TypeVar
 import msgspec
 from tests.wire import faults_below, faults_of_ledger, faults_of_pipeline
 
-from bartack.agents import Command, ScriptedAgent
-from bartack.agents.scripted._scripted import read_script
+from bartack.agents import ScriptedAgent
+from bartack.agents.protocol.messages import Command
+from bartack.agents.scripted.scripted import read_script
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.journal import Entry
-from bartack.pipeline import PipelineOrder, Receipt, Settings, TaskRecord, main
-from bartack.pipeline.records._facts import Fact, make_facts
-from bartack.pipeline.records._ledger import iter_ledger
-from bartack.pipeline.records._records import Accepted, Gate, Summary
+from bartack.pipeline import main
+from bartack.pipeline.records.facts import Fact, make_facts
+from bartack.pipeline.records.ledger import iter_ledger
+from bartack.pipeline.records.records import Accepted, Gate, PipelineOrder, Settings, Summary, TaskRecord
 from bartack.runtime import ShellResult
+from bartack.runtime.rundir.receipts import Receipt
 from bartack.testing import TestRun
 
 AGENTS = {role: role for role in ("builder", "reviewer", "spec_maintainer", "orchestration")}
@@ -108,7 +110,7 @@ def settings(config: Config | None = None, **sections: object) -> Settings:
         snapshot=config.snapshot,
         intake=config.intake,
         questions=config.questions,
-        budget=config.budget,
+        budget=config.budget.of_run,
         agents=AGENTS,
     )
     return msgspec.structs.replace(made, **sections)

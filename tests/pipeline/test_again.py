@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 import pytest
+from tests import warm
 from tests.pipeline.team import APPROVED, built, wrote
 
 from bartack.journal import open_reader
@@ -31,8 +32,8 @@ roles = ["builder", "reviewer", "orchestration"]
 backoff_initial_s = 0.05
 """
 OLDER: Final = """\
-import bartack.agents._replies, bartack.pipeline._proposal
-bartack.agents._replies.find_unsound = lambda *args, **kwargs: ""
+import bartack.agents.replies, bartack.pipeline._proposal
+bartack.agents.replies.find_unsound = lambda *args, **kwargs: ""
 bartack.pipeline._proposal.RESERVED = frozenset()
 """
 """What every interpreter does first that plays an earlier version, which took in whatever it was told."""
@@ -63,7 +64,7 @@ class Place:
 
     def bartack(self, *words: str, older: bool = False) -> tuple[int, str]:
         """Exit code and what was written to stderr."""
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "bartack", *words],
             cwd=self.workspace,
             stdin=subprocess.DEVNULL,
@@ -161,7 +162,7 @@ def test_a_step_is_not_set_aside_if_a_message_came_after_it(tmp_path: Path) -> N
 
     def bartack(*words: str) -> tuple[int, str]:
         argv = [sys.executable, "-m", "bartack", *words]
-        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = warm.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stderr
 
     assert bartack("run", "team.py")[0] == 1
@@ -219,7 +220,7 @@ def test_a_run_that_waits_for_an_answer_is_waiting_and_without_input_it_fails(tm
 
 
 def _status(place: Place) -> str:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "bartack", "status", place.run_dir.name, "--json"],
         cwd=place.workspace,
         capture_output=True,

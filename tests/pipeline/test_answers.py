@@ -20,7 +20,7 @@ from tests.pipeline.team import (
 
 from bartack.config.sections import ReviewConfig, SpecConfig
 from bartack.errors import ReceiptConflictError
-from bartack.pipeline.records._receipts import encode_receipt, receipt_path, store_receipt
+from bartack.pipeline.records.receipts import encode_receipt, receipt_path, store_receipt
 
 REVIEW: list[dict[str, object]] = [{"type": "review.completed", "status": "approved"}]
 MINE = [{"path": "src/a.py", "content": "MINE = 1\n"}]

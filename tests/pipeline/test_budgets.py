@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests import warm
 from tests.pipeline.team import APPROVED, Team, order, settings
 
 from bartack.config.sections import BudgetConfig
 from bartack.errors import BudgetExceededError
-from bartack.pipeline import iter_receipts
+from bartack.runtime.rundir.receipts import iter_receipts
 from bartack.runtime.state.units import Caps, Units, reserve, settle
 
 SETTINGS: Final = """\
@@ -54,7 +55,7 @@ def test_tasks_side_by_side_take_no_more_turns_than_the_budget_has(tmp_path: Pat
         subprocess.run([*git, *words], check=True, capture_output=True)
 
     def bartack(*words: str) -> tuple[int, str]:
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "bartack", *words],
             cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False, env=os.environ,
         )  # fmt: skip

@@ -26,8 +26,8 @@ from tests.pipeline.team import (
 from bartack.config.sections import BudgetConfig, PipelineConfig
 from bartack.pipeline import _agent_calls
 from bartack.pipeline.records._done_before import Notebook, Past, join_notes
-from bartack.pipeline.records._records import Noted, Settings, Summary
-from bartack.pipeline.records._task_state import fold
+from bartack.pipeline.records.records import Noted, Settings, Summary
+from bartack.pipeline.records.task_state import make_progress
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun
@@ -52,7 +52,7 @@ def test_a_failed_task_goes_on_behind_what_it_has_finished(tmp_path: Path) -> No
     with team.running(order("one", "two", using=going_on())) as run:
         assert run.error is not None
         assert "one failed: AgentRequestError" in run.error.message
-        assert [(task.id, task.status) for task in fold(facts_of(run)).tasks] == [
+        assert [(task.id, task.status) for task in make_progress(facts_of(run)).tasks] == [
             ("one", "failed"),
             ("two", "done"),
         ]

@@ -21,8 +21,7 @@ from tests.pipeline.team import (
     wants,
 )
 
-from bartack.pipeline import PipelineOrder
-from bartack.pipeline.records._records import Summary
+from bartack.pipeline.records.records import PipelineOrder, Summary
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun
@@ -73,9 +72,10 @@ def make(name: str, workspace: Path) -> tuple[Team, PipelineOrder]:
     return team, what
 
 
-def lines_to_die_behind(name: str, lines: int) -> tuple[int, int, int]:
-    """All of one story and every second one of the longer ones, which repeat it; all of them if there is time."""
-    return (2, lines, 1 if "SOAK" in os.environ or name == "one task" else 2)
+def lines_to_die_behind(lines: int) -> list[int]:
+    """Every third line, the first and the last; ``make soak`` tries all."""
+    places = range(2, lines)
+    return list(places) if "SOAK" in os.environ else sorted({*places[::3], places[-1]})
 
 
 @pytest.mark.requirement("pipeline-survives-kill")
@@ -86,7 +86,7 @@ def test_a_run_that_is_killed_behind_any_line_comes_to_the_same_end(tmp_path: Pa
         whole = Facts(run, team)
         lines = len(run.lines)
 
-    for cut in range(*lines_to_die_behind(name, lines)):
+    for cut in lines_to_die_behind(lines):
         with team.start(what, dies_after=cut) as run:
             with pytest.raises(KilledError):
                 begin(run)

@@ -13,7 +13,7 @@ import pytest
 from tests.pipeline.full_disk import FullDisk
 from tests.pipeline.matrix import Case, Facts, Played
 
-from bartack.core import is_disk_trouble
+from bartack.core.disk import is_disk_trouble
 
 SOAK: Final = "BARTACK_CHAOS_SOAK" in os.environ
 STORIES: Final = ("review", "intake", "prompt") if SOAK else ("review",)

@@ -10,7 +10,7 @@ from tests.pipeline.team import GREEN, RED, Team, built, gates, iteration_of, or
 
 from bartack.config.sections import RedactionConfig, TestsConfig
 from bartack.pipeline._steps import TAIL_BYTES, judge_tests
-from bartack.pipeline.records._records import KEPT_BYTES, Gate, Settings, TestRun
+from bartack.pipeline.records.records import KEPT_BYTES, Gate, Settings, TestRun
 from bartack.runtime import ShellResult
 from bartack.runtime.protocol.steps import ShellOutcome
 

@@ -11,9 +11,8 @@ from tests.pipeline.team import Reply, Team, begin, order, settings, statuses
 
 from bartack.config.sections import IntakeConfig, QuestionsConfig
 from bartack.errors import ActivationError
-from bartack.pipeline import PipelineOrder, TaskRecord
 from bartack.pipeline._proposal import proposal_problem, sort_tasks
-from bartack.pipeline.records._records import Settings
+from bartack.pipeline.records.records import PipelineOrder, Settings, TaskRecord
 from bartack.runtime.memory.hub import KilledError
 
 FILES = {"README.md": "hello\n", "docs/plan.md": "# Plan\n", "plan-b.md": "# Other\n"}

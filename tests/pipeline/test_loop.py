@@ -25,9 +25,10 @@ from tests.pipeline.team import (
     wrote,
 )
 
-from bartack.agents import AgentRequest, AgentResult, ScriptedAgent, obey
+from bartack.agents import AgentRequest, AgentResult, ScriptedAgent
+from bartack.agents.scripted.call import obey
 from bartack.config.sections import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig, TestsConfig
-from bartack.pipeline.records._records import Settings
+from bartack.pipeline.records.records import Settings
 from bartack.runtime import ShellResult
 
 SPEC = {"README.md": "hello\n", "SPEC.md": "# Spec\n\n## Status\n\nnew\n"}
@@ -418,7 +419,7 @@ def test_a_receipt_names_its_command_also_if_the_agent_does_not(
         event = msgspec.structs.replace(result.event, in_reply_to=None)
         return msgspec.structs.replace(result, event=event, command_id=f"the {request.action}")
 
-    monkeypatch.setattr("bartack.agents.obey", answer)
+    monkeypatch.setattr("bartack.agents.scripted.call.obey", answer)
 
     run = Team(tmp_path).run(order("T-1"))
 

@@ -18,19 +18,21 @@ import msgspec
 import pytest
 from tests.pipeline.team import APPROVED, Reply, Team, built, order, settings, statuses, wrote
 
-from bartack.agents import AgentRequest, AgentResult, ToolOutcome, command_key, findings_of
-from bartack.agents._config import NdjsonConfig, ProtocolConfig
+from bartack.agents import AgentRequest, AgentResult, command_key
 from bartack.agents._record import AgentRecord, Link
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.contract import ToolOutcome
 from bartack.agents.conversation._actions import CallOut, Done, Judge, NeedProcess, Send
 from bartack.agents.ndjson._dialect import open_line_conversation
-from bartack.agents.protocol._lines import read_line, write_line
-from bartack.agents.protocol._messages import ROLES, TERMINAL, Command, Party, Retry, ToolSpec, Version
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.lines import read_command, read_line, write_line
+from bartack.agents.protocol.messages import ROLES, TERMINAL, Command, Party, Retry, ToolSpec, Version
+from bartack.agents.replies import findings_of
 from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
-from bartack.pipeline import TaskRecord
 from bartack.pipeline._agent_calls import plain
 from bartack.pipeline._proposal import proposal_problem, read_proposal
 from bartack.pipeline._task import base_inputs
-from bartack.pipeline.records._records import Noted, Spent, TaskResult
+from bartack.pipeline.records.records import Noted, Spent, TaskRecord, TaskResult
 from bartack.runtime.context.agents import _result_reader
 from bartack.runtime.protocol.steps import ThinkOutcome
 from bartack.runtime.protocol.values import codec, encode
@@ -187,8 +189,9 @@ class Talk:
                         self.talk.tool_ended(call_id, ToolOutcome("seen"))
                     case Done(outcome=outcome):
                         self.outcome = outcome
-                    case Send(line=line, message=message):
+                    case Send(line=line):
                         assert len(line) <= 262_144
+                        message = read_command(line)
                         if isinstance(message, Command):
                             self.correlation = message.correlation_id
                     case _:

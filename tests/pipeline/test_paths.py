@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.pipeline.team import Team, order, receipts, wrote
 
-from bartack.agents import check_path
+from bartack.agents.artifacts import check_path
 from bartack.errors import PlanPathError
-from bartack.pipeline import Place, Receipt, Settings
 from bartack.pipeline._main import _sum_of
 from bartack.pipeline._steps import _look_for_secrets
-from bartack.runtime.rundir.receipts import ReceiptArtifact
+from bartack.pipeline.records.records import Place, Settings
+from bartack.runtime.rundir.receipts import Receipt, ReceiptArtifact
 
 SECRET = "open-sesame-and-more"  # noqa: S105 - opens nothing
 
@@ -38,7 +38,7 @@ def swap(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         (place / "src").symlink_to(place.parent)
         return real
 
-    return lambda: monkeypatch.setattr("bartack.agents._artifacts.check_path", checked)
+    return lambda: monkeypatch.setattr("bartack.agents.artifacts.check_path", checked)
 
 
 def receipt_of(tmp_path: Path) -> Receipt:

@@ -28,8 +28,9 @@ from tests.pipeline.team import (
 )
 
 from bartack.journal import Entry, open_journal, open_reader
-from bartack.pipeline import PipelineOrder, Place, note_resume, receipt_path
-from bartack.pipeline.records._records import Summary
+from bartack.pipeline import note_resume
+from bartack.pipeline.records.receipts import receipt_path
+from bartack.pipeline.records.records import PipelineOrder, Place, Summary
 from bartack.testing import FaultyDisk, TestRun
 
 SOAK: Final = "BARTACK_CHAOS_SOAK" in os.environ

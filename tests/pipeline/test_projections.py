@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from tests.pipeline.team import APPROVED, Team, facts_of, order, settings, wants
 
-from bartack.agents import Command, Event, command_key
+from bartack.agents import command_key
+from bartack.agents.protocol.messages import Command, Event
 from bartack.config.sections import PipelineConfig
 from bartack.journal import open_journal
-from bartack.pipeline import ProgressReader, check_ledger, read_progress
-from bartack.pipeline.records._facts import Fact
-from bartack.pipeline.records._ledger import iter_ledger
-from bartack.pipeline.records._records import Activated, Summary, TaskRecord
-from bartack.pipeline.records._task_state import Progress, fold
+from bartack.pipeline.records.facts import Fact
+from bartack.pipeline.records.ledger import check_ledger, iter_ledger
+from bartack.pipeline.records.records import Activated, Summary, TaskRecord
+from bartack.pipeline.records.task_state import Progress, ProgressReader, make_progress, read_progress
 from bartack.runtime.state.entries import RunEnded
 from bartack.testing import TestRun
 
@@ -27,7 +27,7 @@ def stages(run: TestRun[Summary]) -> list[str]:
     """The stages of a run, one after the other."""
     found: list[str] = []
     for count in range(1, len(run.journal) + 1):
-        stage = fold(facts_of(run, count)).stage
+        stage = make_progress(facts_of(run, count)).stage
         if not found or found[-1] != stage:
             found.append(stage)
     return found
@@ -60,7 +60,7 @@ def test_tasks_are_waiting_running_done_or_failed(tmp_path: Path) -> None:
 
     run = team.run(order("one", "two", "three"))
 
-    progress = fold(facts_of(run))
+    progress = make_progress(facts_of(run))
     assert [(task.id, task.status) for task in progress.tasks] == [
         ("one", "done"),
         ("two", "failed"),
@@ -70,7 +70,7 @@ def test_tasks_are_waiting_running_done_or_failed(tmp_path: Path) -> None:
 
 
 def test_what_an_agent_said_last_is_known(tmp_path: Path) -> None:
-    progress = fold(facts_of(Team(tmp_path).run(order("T-1"))))
+    progress = make_progress(facts_of(Team(tmp_path).run(order("T-1"))))
 
     assert progress.agents["reviewer"].event == "review.completed"
     assert progress.agents["reviewer"].status == "approved"
@@ -100,7 +100,7 @@ def test_looking_again_at_a_run_reads_what_is_new_and_nothing_else(tmp_path: Pat
 
 
 def test_a_run_that_has_not_begun_has_nothing_to_show() -> None:
-    assert fold([]) == Progress()
+    assert make_progress([]) == Progress()
 
 
 @pytest.mark.requirement("ledger")
@@ -217,4 +217,4 @@ def test_no_task_of_a_run_that_is_over_is_running(status: str) -> None:
         Fact(seq=5, at=5, kind="ended", value=RunEnded(status=status)),
     ]
 
-    assert [task.status for task in fold(facts).tasks] == ["done", "aborted", "skipped"]
+    assert [task.status for task in make_progress(facts).tasks] == ["done", "aborted", "skipped"]

@@ -9,13 +9,15 @@ import msgspec
 import pytest
 from tests.pipeline.team import Team, order, receipts, settings, statuses
 
-from bartack.agents import ScriptedAgent, read_agents
-from bartack.agents.scripted._scripted import read_script
+from bartack.agents import ScriptedAgent
+from bartack.agents.config import read_agents
+from bartack.agents.scripted.scripted import read_script
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig
 from bartack.errors import ConfigError
-from bartack.pipeline import Settings, make_settings
 from bartack.pipeline._templates import SHIPPED, check_template, fill, load_templates
+from bartack.pipeline.records.records import Settings
+from bartack.pipeline.settings import make_settings
 
 BUILT = {"event": "builder.completed", "payload": {"tests": {"status": "pass"}, "summary": "done"}}
 WRITES = [{"path": "src/a.py", "content": "A = 1\n"}]

@@ -19,6 +19,7 @@ from tests.pipeline.real import REPLIES, Shop
 from tests.pipeline.team import Reply
 
 from bartack.cli import main
+from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.pipeline_transcript import fact_transcript
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart as on Linux")
@@ -66,7 +67,7 @@ def test_a_fault_and_a_kill_change_nothing_with_real_processes(
 
     assert code == 0, f"{told}\n{shop.story()}"
     assert shop.facts() == whole, told
-    assert (shop.run_dir / "transcript.txt").read_bytes() == fact_transcript(shop.run_dir), told
+    assert (shop.run_dir / "transcript.txt").read_bytes() == fact_transcript(RunDir(shop.run_dir)), told
     assert [key for key in shop.commands() if key in finished] == sent, told
 
 

@@ -15,8 +15,8 @@ from tests.pipeline.team import GREEN, RED, Team, begin, order, settings, status
 from bartack import Run
 from bartack.config.sections import TestsConfig
 from bartack.errors import ConfigError, WorkspaceBusyError
-from bartack.pipeline import hold_workspace
-from bartack.pipeline._settings import settings_file
+from bartack.pipeline.lock import hold_workspace
+from bartack.pipeline.settings import settings_file
 from bartack.runtime import ShellResult
 
 FAILS = f"{REPORT}pathlib.Path('README.md').write_text('mine\\n')\nanswer['artifacts'] = [artifact('README.md')]\n"

@@ -17,7 +17,7 @@ HOSTILE = (
     "\x1b]0;title\x07"  # sets the title of the window
     "\x1b]52;c;ZXZpbA==\x07"  # fills the clipboard
     "\x1b[2J\x1b[H"  # clears the screen
-    "\x1b[8mhidden\x1b[41m"  # styles that are not ours
+    "\x1b[8mhidden\x1b[41m"  # hides text; a colour, which programs may choose
     "\x1bP$q\x1b\\"  # asks the terminal to type
     "\x9b2J\x9d0;x\x9c"  # the same in C1
     "line\rover\x08\x7f\x0c\x0e"
@@ -25,7 +25,11 @@ HOSTILE = (
 )
 """Text that steers a terminal; no part of it may arrive as it is."""
 
-OURS = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36|1;3[1346])m|\x1b\[\d+A\r\x1b\[J|\r\x1b\[K")
+OURS = re.compile(
+    r"\x1b\[(?:0|1|2|31|32|33|36|1;3[1346])m"  # styles
+    r"|\x1b\[41m"  # a colour in HOSTILE: programs may choose colours
+    r"|\x1b\[\?2026[hl]|\r?\x1b\[\d+A(?:\x1b\[J|\r)?|\r\x1b\[J|\x1b\[\d+[BLM]\r?|\x1b\[K|\x1b[78D]"  # the live view
+)
 STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]"
 )

@@ -35,6 +35,8 @@ CALLS: Final[dict[str, list[str]]] = {
     "fork": ["RUN", "--at", "1", "--update"],
     "status": [],
     "show": ["RUN"],
+    "report": ["RUN"],
+    "diff": ["RUN"],
     "log": ["RUN"],
     "ps": ["RUN"],
     "journal show": ["RUN"],
@@ -43,11 +45,18 @@ CALLS: Final[dict[str, list[str]]] = {
     "check": ["."],
     "fmt": ["."],
     "compile": ["evil.pw"],
+    "plugin build": ["evil.pw", "-o", "out"],
+    "plugin validate": ["."],
+    "plugin install": ["."],
+    "plugin uninstall": ["evil"],
+    "plugin verify": ["evil"],
+    "plugin dev": ["evil.pw"],
     "init": ["--example"],
     "snapshot": [],
     "snapshot diff": [".", "."],
     "snapshot verify": ["RUNDIR/run.json"],
     "agents list": [],
+    "agents record": ["RUN", "-o", "recorded.json"],
     "agents scripted": ["--script", "script.json"],
     "mailbox list": ["RUN"],
     "mailbox peek": ["RUN", "box"],
@@ -59,7 +68,28 @@ CALLS: Final[dict[str, list[str]]] = {
     "dlq retry": ["RUN", "--all"],
     "dlq purge": ["RUN", "--all", "--yes"],
     "dlq export": ["RUN"],
+    "attach": ["RUN"],
+    "watch": ["RUN"],
+    "detach": ["RUN"],
+    "queue list": [],
+    "queue add": ["RUN"],
+    "queue remove": ["RUN"],
+    "queue priority": ["RUN", "1"],
+    "node run": ["--idle", "0"],
+    "node start": [],
+    "node status": [],
+    "node stop": [],
+    "notices list": [],
+    "notices test": [],
+    "schedule add": ["0 0 29 2 *", "--", "evil.py"],
+    "schedule list": [],
+    "schedule remove": ["unknown"],
+    "schedule run": ["unknown"],
+    "node install": [],
+    "node uninstall": [],
     "clean": ["--yes", "--worktrees"],
+    "mcp": [],
+    "web": ["--no-open", "--port", "0"],
     "bundle": ["RUN"],
     "doctor": [],
     "trust": ["--list"],
@@ -82,6 +112,7 @@ CALLS: Final[dict[str, list[str]]] = {
     "hook install": [],
     "hook uninstall": [],
     "hook status": [],
+    "hook guard": ["--explain", "rm -rf /"],
     "hook record": ["PostToolUse"],
     "daemon run": [],
     "daemon start": [],
@@ -95,9 +126,9 @@ CALLS: Final[dict[str, list[str]]] = {
     "lineage validate": [],
     "demo": [],
 }
-"""How each command is called. ``run`` and ``agents doctor`` are not here: they are for executing what the project names."""
-PURPOSE: Final = {"run", "agents doctor"}
-BLOCKING: Final = {"daemon run", "lineage serve"}
+"""How each command is called. Three are not here, because they are for executing what the project names."""
+PURPOSE: Final = {"run", "replay", "agents doctor"}
+BLOCKING: Final = {"daemon run", "lineage serve", "web"}
 
 
 def commands() -> list[str]:
@@ -286,7 +317,8 @@ def test_no_command_executes_what_a_clone_brought_or_writes_outside_of_it(
     words = [re.sub(r"^(RUNDIR|RUN)\b", lambda found: given[found[1]], word) for word in CALLS[command]]
 
     ended = pattern.call(*command.split(), *words, timeout_s=BLOCKS_S if command in BLOCKING else TIMEOUT_S)
-    assert "Traceback" not in ended.stderr
+    # The tests of the demo's project fail once, and the view cuts their output: a whole line is one of ours.
+    assert "Traceback (most recent call last):" not in ended.stderr
     assert not pattern.proof.exists(), (ended, pattern.proof.read_text("utf-8"))
     assert pattern.read_outside() == outside
     assert pattern.run_files() == brought

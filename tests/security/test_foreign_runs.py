@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import warm
+
+from bartack.core.trust import add_trusted
 
 PROGRAM = """\
 from bartack import worker
@@ -34,7 +37,7 @@ REFUSED = (
 
 
 def bartack(place: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "bartack", *words],
         cwd=place,
         env={**os.environ, **environ},
@@ -59,12 +62,17 @@ def contents(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of another project, which is only copied."""
+    return waiting(tmp_path_factory.mktemp("project") / "theirs")
+
+
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def copied(theirs: Path, tmp_path: Path) -> Path:
     """A run that was made in one project and came to another one by a copy of everything."""
-    run = waiting(tmp_path / "theirs")
-    shutil.copytree(tmp_path / "theirs", tmp_path / "mine", symlinks=True)
-    return tmp_path / "mine/.bartack/runs" / run.name
+    shutil.copytree(theirs.parents[2], tmp_path / "mine", symlinks=True)
+    return tmp_path / "mine/.bartack/runs" / theirs.name
 
 
 @pytest.mark.requirement("foreign-runs-are-not-changed")
@@ -146,8 +154,10 @@ def test_a_run_that_is_put_among_own_runs_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["reserve", "lock", "lock.tree", "inbox", "blobs", "run.json", "transcript.txt", "hub.log"]
 )
-def test_a_link_in_the_place_of_a_file_of_a_run_is_not_followed(tmp_path: Path, name: str) -> None:
-    run = waiting(tmp_path / "mine")
+def test_a_link_in_the_place_of_a_file_of_a_run_is_not_followed(
+    copied: Path, tmp_path: Path, name: str
+) -> None:
+    run = copied
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"precious")
@@ -157,14 +167,13 @@ def test_a_link_in_the_place_of_a_file_of_a_run_is_not_followed(tmp_path: Path, 
     else:
         there.unlink(missing_ok=True)
     there.symlink_to(outside if name in {"inbox", "blobs"} else outside / "file")
-    bartack(run.parents[2], "trust", str(run))
+    add_trusted(run)
 
     for words in (["resume"], ["cancel"], ["answer"]):
         more = ["q1", "true"] if words == ["answer"] else []
         refused = bartack(run.parents[2], *words, run.name, *more)
         assert refused.returncode != 0, (words, refused.stdout)
     bartack(run.parents[2], "show", run.name)
-    bartack(run.parents[2], "trust", "--remove", str(run))
     there.unlink()
 
     assert contents(outside) == {"file": b"precious"}

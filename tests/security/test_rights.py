@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests import warm
 
 from bartack.runtime.rundir.find import list_runs, read_state
 from bartack.runtime.rundir.layout import RunDir
@@ -106,7 +107,7 @@ def bartack(workspace: Path) -> Bartack:
 
     def call(*words: str) -> Result:
         command = [sys.executable, "-m", "bartack", *words]
-        return subprocess.run(
+        return warm.run(
             command,
             cwd=workspace,
             stdin=subprocess.DEVNULL,
@@ -291,12 +292,12 @@ def test_a_command_of_a_run_cannot_steer_another_one(bartack: Bartack, active: R
 def test_a_command_of_a_run_cannot_steer_one_that_has_no_hub(
     bartack: Bartack, waiting: RunDir, how: str
 ) -> None:
-    before = waiting.journal.read_bytes()
+    before = (waiting.path / "journal.ndjson").read_bytes()
 
     told = attack(bartack, how, *(line.format(waiting.id) for line in STEERING + OWNING))
 
     assert all(REFUSED in answer for answer in told), told
-    assert waiting.journal.read_bytes() == before
+    assert (waiting.path / "journal.ndjson").read_bytes() == before
     assert not os.listdir(waiting.inbox)
     assert len(os.listdir(waiting.path.parent)) == 2
 
@@ -365,7 +366,7 @@ def test_no_setting_lets_a_run_answer_its_own_question(bartack: Bartack, workspa
 
     run = list_runs(workspace)[0]
     assert done.returncode == 3, done.stderr
-    assert REFUSED.encode() in run.journal.read_bytes()
+    assert REFUSED.encode() in (run.path / "journal.ndjson").read_bytes()
     assert read_state(run).questions
 
 

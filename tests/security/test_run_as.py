@@ -18,8 +18,9 @@ import pytest
 from tests.security.sites import TIMEOUT_S, Site, python_path
 from tests.security.users import User
 
+from bartack.core.share import RUN_GROUPS
 from bartack.errors import BlobMissingError
-from bartack.journal import RUN_GROUPS, BlobRef, open_blobs
+from bartack.journal import BlobRef, open_blobs
 from bartack.runtime.rundir.find import read_state
 
 REFUSED = "BT341"
@@ -407,7 +408,7 @@ def test_a_process_of_the_user_elsewhere_is_refused_even_with_the_group_of_the_r
     ) as hub:
         wait_until(lambda: any((site.state / "runs").glob("run-*/journal.ndjson")))
         run = site.only_run()
-        wait_until(lambda: run.socket.exists() and bool(read_state(run).questions))
+        wait_until(lambda: run.socket.path.exists() and bool(read_state(run).questions))
         group = run.path.stat().st_gid
         words = site.command("answer", str(run.path), "q1", "true")
         attempts = [site.as_user(*words), site.as_user(*words, groups=[group])]
@@ -427,7 +428,7 @@ def test_other_users_cannot_enter_the_run(site: Site, users: tuple[User, User]) 
     run = site.only_run()
 
     site.user = users[1]
-    looks = [site.as_user("cat", str(run.journal)), site.as_user("ls", str(run.work))]
+    looks = [site.as_user("cat", str(run.path / "journal.ndjson")), site.as_user("ls", str(run.work))]
 
     assert all(look.returncode for look in looks)
 

@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests import warm
 
 TOKEN = "ghp_Zq8vK2mXw7RtY4nB1cLd"  # noqa: S105 - made up
 NEXT_TOKEN = "ghp_Rotated55aaBBccDDeeFF"  # noqa: S105 - made up
@@ -61,7 +62,7 @@ async def asking(ctx: Context) -> str:
 
 def bartack(folder: Path, *args: str, code: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
     given = {name: value for name, value in os.environ.items() if name != "DEPLOY_TOKEN"}
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "bartack", *args],
         cwd=folder,
         capture_output=True,

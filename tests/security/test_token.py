@@ -21,27 +21,21 @@ from typing import Final
 
 import httpx
 import pytest
+from tests import warm
 
-from bartack.core import make_own_folder
+from bartack.core.sockets import make_own_folder
+from bartack.core.user_home import user_home
 from bartack.errors import ServiceUnprovenError, TokenFileError, UnsafeSocketError
-from bartack.plugin import install_hooks, install_shim
-from bartack.resilience import (
-    DaemonLink,
-    Outbox,
-    PatternCache,
-    ResilientAPIClient,
-    Spool,
-    StateStore,
-    hook_token,
-    load_settings,
-    load_token,
-    service_socket,
-    user_home,
-)
-from bartack.resilience._proof import NONCE_HEADER, PROOF_HEADER, PROOF_PATH, Handshake, new_nonce, tcp_ends
+from bartack.plugin.hooks import install_hooks, install_shim
+from bartack.resilience import Outbox, PatternCache, ResilientAPIClient, StateStore, load_settings
+from bartack.resilience.link import DaemonLink
+from bartack.resilience.own_socket import OwnSocket
+from bartack.resilience.proof import NONCE_HEADER, PROOF_HEADER, PROOF_PATH, Handshake, new_nonce, tcp_ends
+from bartack.resilience.service_files import service_socket
+from bartack.resilience.spool import Spool
+from bartack.resilience.tokens import hook_token, load_token
 from bartack.tracking import LineageService, LineageStore
-from bartack.tracking._own_socket import OwnSocket
-from bartack.tracking.lineage._wire import SearchRequest
+from bartack.tracking.lineage.wire import SearchRequest
 
 CODE: Final = "def the_secret_formula():\n    return 42\n"
 TRACES: Final = (b"secret_formula", b"pattern_created", b"Authorization", b"Bearer")
@@ -181,7 +175,7 @@ def names_in(database: Path) -> list[str]:
 
 
 def sync() -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "bartack", "track", "sync"],
         capture_output=True,
         text=True,
@@ -412,9 +406,10 @@ def test_a_service_whose_port_is_taken_is_reached_by_its_own_socket(home: Path) 
     with Impostor(believable).listening() as impostor:
         code = (
             "import sys; from bartack.tracking import LineageService, LineageStore\n"
-            "from bartack.tracking._own_socket import OwnSocket\n"
-            "from bartack.resilience import load_token, user_home\n"
-            "with LineageStore(user_home() / 'lineage.db') as store, OwnSocket(int(sys.argv[1])) as own:\n"
+            "from bartack.core.user_home import user_home; from bartack.resilience.own_socket import OwnSocket\n"
+            "from bartack.resilience.service_files import service_socket; from bartack.resilience.tokens import load_token\n"
+            "own = OwnSocket(service_socket(int(sys.argv[1])))\n"
+            "with LineageStore(user_home() / 'lineage.db') as store, own:\n"
             "    service = LineageService(store, load_token(user_home() / 'token'))\n"
             "    service.serve(*own.listeners, ready=lambda: print('ready', flush=True))\n"
         )
@@ -510,14 +505,14 @@ def test_a_service_closes_its_directory_to_others_or_does_not_listen_there(
     home: Path, tmp_path: Path
 ) -> None:
     home.chmod(0o777)
-    with OwnSocket(1) as own:
+    with OwnSocket(service_socket(1)) as own:
         assert len(own.listeners) == 1
         assert home.stat().st_mode & 0o777 == 0o700
-        with OwnSocket(1) as second:
+        with OwnSocket(service_socket(1)) as second:
             assert second.listeners == ()
     if os.geteuid() == 0:
         os.chown(home, NOBODY, NOBODY)
-        with OwnSocket(1) as own:
+        with OwnSocket(service_socket(1)) as own:
             assert own.listeners == ()
         with pytest.raises(UnsafeSocketError):
             make_own_folder(str(home))
@@ -624,7 +619,7 @@ def test_the_settings_of_a_clone_that_is_trusted_are_obeyed_until_it_is_not(
 
     def trust(*words: str) -> None:
         command = [sys.executable, "-m", "bartack", "trust", *words]
-        subprocess.run(command, cwd=clone, capture_output=True, timeout=60, check=True)
+        warm.run(command, cwd=clone, capture_output=True, timeout=60, check=True)
 
     before = told()
     warned = caplog.text.count("is not used")

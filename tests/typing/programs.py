@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from typing import assert_type
 
 from bartack import Context, Outcome, Retry, Session, ShellResult, step, worker
-from bartack.messaging import (
-    BroadcastResult,
-    SendOutcome,
-    broadcast_supervised,
-    quorum,
-    send_supervised,
-)
+from bartack.messaging import BroadcastResult, SendOutcome, broadcast_supervised, send_supervised
+from bartack.messaging.strategy import quorum
 from bartack.runtime import Budget, Handle, Reply, WorkerCall
 
 

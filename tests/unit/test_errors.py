@@ -19,6 +19,7 @@ MAKERS: dict[str, Callable[[str, int], object]] = {
     "str": lambda name, place: f"{name} {place}",
     "str | None": lambda name, place: f"{name} {place}",
     "object": lambda name, place: {name: place},
+    "bool": lambda _name, _place: True,
     "int": lambda _, place: 170 + place,
     "int | None": lambda _, place: 170 + place,
     "float": lambda _, place: 2.5 + place,
@@ -37,6 +38,8 @@ ONLY_ATTRIBUTES = {
     ("ProgramImportError", "program"),
     ("ReplyInvalidError", "reply"),
     ("TaskNotFoundError", "known"),
+    ("WebRefusedError", "status"),
+    ("RunBeingReadError", "built"),
 }
 """Facts for programs, which the message leaves out, or replaces by something more exact."""
 
@@ -155,7 +158,7 @@ def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackE
 
 
 def is_only_an_attribute(cls: type[BartackError], fact: str) -> bool:
-    cost = {"usd", "turns", "tokens"} if issubclass(cls, errors.AgentError) else set[str]()
+    cost = {"usd", "usd_estimated", "turns", "tokens"} if issubclass(cls, errors.AgentError) else set[str]()
     return fact in {"remedy", *cost} or (cls.__name__, fact) in ONLY_ATTRIBUTES
 
 

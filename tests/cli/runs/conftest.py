@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import warm
 from tests.cli.runs.stories import Begin, Call, Result, Start, Story, an_error, finished, started
 
 from bartack.cli import main
+from bartack.runtime.protocol.frames import Site
 from bartack.runtime.state import entries as e
 
 
@@ -44,9 +46,7 @@ def bartack(call: Call) -> Call:
         if args[0] not in {"run", "resume"} and stdin is None:
             return call(*args)
         command = [sys.executable, "-m", "bartack", *args]
-        return subprocess.run(
-            command, input=stdin or "", capture_output=True, text=True, timeout=120, check=False
-        )
+        return warm.run(command, input=stdin or "", capture_output=True, text=True, timeout=120, check=False)
 
     return run_module
 
@@ -129,4 +129,22 @@ def asking(story: Begin) -> Story:
         b'{"question":"Publish?","type":"bool"}',
     )
     told.tell(e.HubStopped(reason="waiting"))
+    return told.end()
+
+
+@pytest.fixture
+def delegated(story: Begin) -> Story:
+    """A run that failed in one of two workers that its first worker had delegated to."""
+    told = story("eeee0005")
+    (told.run.program / "team.py").write_text("# the team\n\nawait ctx.delegate([bad(), slow()])\n")
+    site = Site("team.py", 3)
+    told.tell(e.StepStarted(p="main", n=1, step="delegate", fp="fp1", about="bad, slow", site=site))
+    for place, name in ((1, "bad"), (2, "slow")):
+        path = f"main/1.{place}:{name}"
+        told.tell(e.WorkerSpawned(path=path, worker=f"team:{name}", p="main", n=1), b'{"args":[]}')
+    told.tell(e.StepStarted(p="main/1.2:slow", n=1, step="sleep", fp="fp2", about="30 s"))
+    error = an_error(file=str(told.run.program / "team.py"))
+    told.tell(e.WorkerEnded(path="main/1.1:bad", error=error))
+    told.tell(e.FailureRecorded(worker="main/1.1:bad", error=error))
+    told.tell(e.RunEnded(status="failed"))
     return told.end()

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.journal import open_journal
 from bartack.runtime.protocol.frames import ErrorData, StackLine
 from bartack.runtime.rundir.layout import RunDir
@@ -36,21 +37,22 @@ class Story:
     def id(self) -> str:
         return self.run.id
 
-    def begin(self, name: str = "main") -> Story:
+    def begin(self, name: str = "main", worker: str = "", args: bytes = b'{"args":[]}') -> Story:
         root = self.run.path.parent.parent.parent
+        worker = worker or f"team:{name}"
         created = e.RunCreated(
             run=self.id,
-            worker=f"team:{name}",
+            worker=worker,
             name=name,
-            program=str(root / "team.py"),
+            program=str(root / ("_pipeline.py" if worker == PIPELINE else "team.py")),
             workspace=str(root),
             root=str(root),
             seed=1,
             origin=mark_of(self.run),
         )
         self.tell(created)
-        spawned = e.WorkerSpawned(path=name, worker=f"team:{name}")
-        return self.tell(spawned, b'{"args":[]}').tell(e.HubStarted(hub=1))
+        spawned = e.WorkerSpawned(path=name, worker=worker)
+        return self.tell(spawned, args).tell(e.HubStarted(hub=1))
 
     def tell(self, data: e.EntryData, value: bytes | None = None, *, after_s: float = 0.0) -> Story:
         self.clock.advance(after_s)

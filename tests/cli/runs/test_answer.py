@@ -7,7 +7,7 @@ import pytest
 from tests.cli.runs.stories import Begin, Call, Story
 
 from bartack.cli.app._terminal import Screen
-from bartack.cli.runs._run import _write_questions
+from bartack.cli.live._end import _write_questions
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.state import entries as e
 
@@ -53,6 +53,7 @@ def test_questions_are_there_for_programs(call: Call, asking: Story) -> None:
             "question": "Publish?",
             "type": "bool",
             "options": None,
+            "kind": "ask",
         }
     ]
 

@@ -108,9 +108,9 @@ def test_a_bundle_is_never_written_over_another_file(call: Call, completed: Stor
 
 
 def test_a_damaged_journal_is_packed_as_far_as_it_goes(call: Call, completed: Story) -> None:
-    lines = completed.run.journal.read_bytes().splitlines(keepends=True)
+    lines = (completed.run.path / "journal.ndjson").read_bytes().splitlines(keepends=True)
     lines[3] = b"x" * len(lines[3])
-    completed.run.journal.write_bytes(b"".join(lines))
+    (completed.run.path / "journal.ndjson").write_bytes(b"".join(lines))
 
     shown = call("bundle", str(completed.run.path), "-o", "b.tar.gz", "--json")
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from tests.cli.runs.stories import Call, Story
 
-from bartack.cli.runs._clean import parse_age
+from bartack.cli.look._age import parse_age
 from bartack.errors import UsageError
 
 
@@ -67,8 +67,8 @@ def test_nothing_to_delete_is_no_error(call: Call, failed: Story) -> None:
 
 
 def test_ages_have_a_number_and_a_unit() -> None:
-    assert parse_age("90s") == timedelta(seconds=90)
-    assert parse_age("2w") == timedelta(days=14)
+    assert parse_age("90s", "bartack clean") == timedelta(seconds=90)
+    assert parse_age("2w", "bartack clean") == timedelta(days=14)
     for text in ("", "d", "5", "-1d", "1.5h", "1y"):
         with pytest.raises(UsageError):
-            parse_age(text)
+            parse_age(text, "bartack clean")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -12,9 +11,9 @@ import pytest
 from tests.cli.runs.stories import Call, Start, Story
 
 from bartack import Run
-from bartack.cli.app._terminal import Screen
-from bartack.cli.runs._live import draw
-from bartack.core import open_watch
+from bartack.cli.live._draw import draw, plain
+from bartack.cli.live._picture import Pictures
+from bartack.core.watch import open_watch
 
 PROGRAM = """\
 from bartack import worker
@@ -105,8 +104,8 @@ def test_after_a_while_the_terminal_and_the_log_have_it(call: Call, tmp_path: Pa
 
 @pytest.mark.requirement("deadlocks-are-reported")
 def test_the_live_view_has_a_line_for_it(asking: Story) -> None:
-    stream = io.StringIO()
+    waits = ["main waits in step 1: receive x", "b waits"]
 
-    draw(Screen(stream), asking.run, asking.state, 1.0, ["main waits in step 1: receive x", "b waits"])
+    picture = Pictures(asking.run).make(asking.state, 0, lambda path: [], deadlock=waits)
 
-    assert "  all workers wait for each other\n" in stream.getvalue()
+    assert " all workers wait for each other" in [plain(line) for line in draw(picture, 80, 24)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story
 
-from bartack.messaging import Terms
+from bartack.messaging.options import Terms
 from bartack.runtime import Run
 from bartack.runtime.state import entries as e
 
@@ -203,3 +203,19 @@ def test_a_hub_that_runs_is_asked(call: Call, tmp_path: Path) -> None:
         assert json.loads(call("dlq", "purge", "latest", "--all", "--yes", "--json").stdout) == {"purged": 1}
         assert session.send_supervised("gate", "done", ack="delivered", timeout_s=60).unwrap()
     assert run.wait(60).status == "completed"
+
+
+@pytest.mark.requirement("newest-run-by-default")
+def test_without_a_name_the_letters_of_the_newest_run_are_meant(
+    call: Call, completed: Story, dead: Story
+) -> None:
+    listed = call("dlq", "list", "--mailbox", "@*")
+    letter = listed.stdout.splitlines()[1].split()[0]
+    shown, exported = call("dlq", "show", letter), call("dlq", "export")
+    purged = call("dlq", "purge", letter, "--yes")
+
+    assert (shown.returncode, "@gone" in shown.stdout) == (0, True)
+    assert len(exported.stdout.splitlines()) == 2
+    for said in (listed, shown, exported, purged):
+        assert f"the newest run is {dead.id}" in said.stderr
+    assert "newest" not in call("dlq", "list", "latest").stderr

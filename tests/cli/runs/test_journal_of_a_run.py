@@ -44,7 +44,7 @@ def test_a_run_that_a_person_ended_is_called_aborted_everywhere(call: Call, stor
 
     assert json.loads(call("status", "latest", "--json").stdout)["status"] == "aborted"
     assert "aborted" in call("status").stdout
-    assert json.loads(told.run.mirror.read_bytes())["status"] == "aborted"
+    assert json.loads((told.run.path / "run.json").read_bytes())["status"] == "aborted"
     refused = call("resume", told.id)
     assert (refused.returncode, "it is aborted" in refused.stderr) == (1, True)
     assert call("cancel", told.id).returncode == 9

@@ -45,7 +45,7 @@ def test_what_a_killed_hub_did_not_write_down_is_printed_from_the_journal(call: 
     told.tell(e.OutputWritten(p="main", n=1, channel="print"), b'"one"')
     told.tell(e.OutputWritten(p="main.2.1", n=1, channel="log"), b'"two\\nthree"').end()
     told.run.transcript.write_text("10:00:00.000 main: one\n")
-    told.run.mirror.unlink(missing_ok=True)
+    (told.run.path / "run.json").unlink(missing_ok=True)
 
     lines = call("log").stdout.splitlines()
 

@@ -41,13 +41,37 @@ def test_peeking_takes_nothing(call: Call, asking: Story) -> None:
     assert call("mailbox", "peek", "latest", "empty").stdout == ""
 
 
+@pytest.mark.requirement("newest-run-by-default")
+@pytest.mark.parametrize("run", [(), ("latest",), ("run-20260101-000000-cccc0003",), ("20260101-000000-c",)])
+def test_without_a_name_the_newest_run_is_taken_and_reported(
+    call: Call, completed: Story, asking: Story, run: tuple[str, ...]
+) -> None:
+    note = "" if run else f"the newest run is {asking.id}"
+    peeked = call("mailbox", "peek", *run, "tasks", "-n", "3")
+    assert (peeked.returncode, peeked.stdout.split()[0]) == (0, "m-5")
+    sent = call("mailbox", "send", *run, "tasks", "[1, 2]", "--key", "once")
+    assert (sent.returncode, sent.stdout) == (0, "once\n")
+    listed = call("mailbox", "list", *run)
+
+    assert [json.loads(path.read_bytes())["value"] for path in asking.run.inbox.iterdir()] == [[1, 2]]
+    for shown in (peeked, sent, listed):
+        assert (note in shown.stderr) if note else ("newest" not in shown.stderr)
+
+
+def test_a_mailbox_has_to_be_named(call: Call, asking: Story) -> None:
+    for words in ((), ("latest",)):
+        assert "missing argument 'NAME'" in call("mailbox", "peek", *words).stderr
+    assert call("mailbox", "peek", "--help").returncode == 0
+
+
 def test_a_message_to_a_run_that_nobody_runs_is_kept(call: Call, asking: Story) -> None:
     shown = call("mailbox", "send", "latest", "tasks", "[1, 2]", "--key", "once")
 
     assert (shown.returncode, shown.stdout) == (0, "once\n")
     assert f"bartack resume {asking.id}" in shown.stderr
     (message,) = left(asking)
-    assert message == {"value": [1, 2], "mailbox": "tasks", "at": message["at"], "seal": message["seal"]}
+    assert (message["value"], message["mailbox"], message["key"]) == ([1, 2], "tasks", "once")
+    assert set(message) == {"value", "mailbox", "key", "id", "at", "seal"}
     assert [path.name for path in asking.run.inbox.iterdir()] == ["m-once.json"]
 
 
@@ -124,9 +148,10 @@ class OneMessage(HubClient):
         request: Request | None = None,
         value: bytes | None = None,
         timeout_s: float | None = None,
+        by_id: str = "",
     ) -> bytes:
         """Note what is asked for."""
-        del request, value, timeout_s
+        del request, value, timeout_s, by_id
         self._seen.append(do)
         return b'{"id": "m-1", "value": {"n": 1}}'
 

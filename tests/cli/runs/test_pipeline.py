@@ -13,10 +13,10 @@ import pytest
 from tests.cli.runs.stories import Call, Start
 
 from bartack.cli.project._schema import find_schema
-from bartack.core import open_watch
+from bartack.core.watch import open_watch
 from bartack.journal import open_reader
-from bartack.pipeline import hold_workspace
-from bartack.supervision import find_by_environment
+from bartack.pipeline.lock import hold_workspace
+from bartack.supervision.process.tree import find_by_environment
 
 BUILT = {"type": "builder.completed", "payload": {"tests": {"status": "pass"}}}
 TEAM = '[agents.team]\nkind = "scripted"\nscript = "team.json"\nroles = ["builder", "reviewer", "orchestration"]\n'
@@ -156,7 +156,8 @@ def test_a_run_names_everything_that_stands_in_its_way(bartack: Call) -> None:
     assert not Path(".bartack/runs").exists()
 
 
-def test_init_finds_the_test_command(bartack: Call) -> None:
+def test_init_finds_the_test_command(bartack: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bartack.cli.project._init.AGENTS", ())
     Path("Makefile").write_text("all:\n\ntest:\n\ttrue\n")
 
     bartack("init")
@@ -382,7 +383,7 @@ def test_the_list_of_runs_says_what_each_was_for_and_what_it_cost(bartack: Call)
     for goal in ("Count the weeks of a year", "Name the days, and " + "many more of them " * 9):
         assert bartack("run", "--goal", goal).returncode == 0
 
-    head, second, first = bartack("status").stdout.splitlines()
+    head, second, first = bartack("status").stdout.partition("\n\n")[0].splitlines()
 
     assert head.split() == ["run", "status", "program", "what", "usd", "changed"]
     assert ("Count the weeks of a year" in first, "0.25" in first.split()) == (True, True)
@@ -401,10 +402,31 @@ def test_a_completed_run_ends_with_what_it_did(bartack: Call) -> None:
 
     done = bartack("run", "--goal", "count")
 
-    *_, last = done.stderr.splitlines()
-    assert last.startswith("  1 task done, 1 file changed, 0.25 USD; details: bartack show run-")
+    lines = done.stderr.splitlines()
+    [at] = [place for place, line in enumerate(lines) if line.startswith("  1 task done, ")]
+    assert lines[at].startswith("  1 task done, 1 file changed; details: bartack show run-")
+    assert ", 0.25 USD" in lines[at - 1]
+    assert lines[at + 1].startswith("  goal  done  1 file, +1 -0 lines, tests ")
+    assert lines[-1].startswith("  1 open point; report: bartack report run-")
     assert "review.completed goal, changes_requested: a.txt:1: count from zero" in bartack("log").stdout
     assert "goal  done  4 receipts" in bartack("status", "latest").stdout
+    shown = bartack("show").stdout
+    story, _, folded = shown.partition("\n\n")[2].partition("\n\n")
+    told = [line.split() for line in story.splitlines()[1:]]
+    assert [row[1:4] for row in told] == [
+        ["round", "1", "implement"],
+        ["round", "1", "tests"],
+        ["round", "1", "review"],
+        ["round", "1", "implement_changes"],
+        ["round", "2", "tests"],
+        ["round", "2", "review"],
+    ], story
+    assert "changes_requested  a.txt:1: count from zero\n" in story
+    assert (" log " in shown, " snapshot\n" in shown) == (False, False)
+    assert folded.partition(" ")[2].startswith("other steps of the pipeline itself: bartack show run-")
+    steps = bartack("show", "--steps").stdout
+    assert (" log " in steps, " snapshot\n" in steps) == (True, True)
+    assert [task["id"] for task in json.loads(bartack("show", "--json").stdout)["tasks"]] == ["goal"]
 
 
 @pytest.mark.requirement("morning-view")
@@ -430,7 +452,10 @@ def test_an_aborted_run_is_listed_with_the_reason_and_no_stray_words(bartack: Ca
     )
 
 
-def test_init_says_that_it_found_no_test_command_and_which_command_describes_agents(bartack: Call) -> None:
+def test_init_says_that_it_found_no_test_command_and_which_command_describes_agents(
+    bartack: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bartack.cli.project._init.AGENTS", ())
     done = bartack("init")
 
     assert "found no test command: set tests.command in bartack.toml" in done.stdout

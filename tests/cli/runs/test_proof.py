@@ -11,11 +11,12 @@ import pytest
 from tests.cli.runs.stories import Begin, Story
 
 from bartack.errors import ManifestError
-from bartack.pipeline import Receipt, SnapshotOptions, capture
-from bartack.pipeline.records._records import Accepted
-from bartack.pipeline.snapshot._manifest import write_manifest
+from bartack.pipeline.records.records import Accepted
+from bartack.pipeline.snapshot.listing import SnapshotOptions
+from bartack.pipeline.snapshot.manifest import write_manifest
+from bartack.pipeline.snapshot.snapshot import capture
 from bartack.runtime import AsyncRun, Run
-from bartack.runtime.rundir.receipts import ReceiptAgent, ReceiptArtifact
+from bartack.runtime.rundir.receipts import Receipt, ReceiptAgent, ReceiptArtifact
 from bartack.runtime.state import entries as e
 
 

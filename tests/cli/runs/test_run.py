@@ -136,6 +136,7 @@ def test_events_are_the_durable_entries_in_order_and_a_result(bartack: Call) -> 
         ["hello.py:nobody"],
         ["broken.py"],
         ["hello.py", "--input", "[]"],
+        ["hello.py", "--input", '{"times": "many"}'],
         ["hello.py", "--input", "{"],
         ["hello.py", "--", "too", "1", "many"],
         ["hello.py", "--", "Ada", "many"],
@@ -473,7 +474,7 @@ def test_of_a_run_that_nobody_runs_its_workers_are_shown(bartack: Call) -> None:
     lines = shown.stdout.splitlines()
     assert (shown.returncode, lines[0]) == (0, f"{only_run()}  failed")
     assert [re.split("  +", line.strip())[:4] for line in lines[1:]] == [
-        ["main", "worker", "-", "failed"],
+        ["main", "worker", "-", "aborted"],
         ["└─ main/2.1:divide", "worker", "-", "failed"],
     ]
     (told,) = json.loads(bartack("ps", "latest", "--json").stdout)

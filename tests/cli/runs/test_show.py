@@ -3,8 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.runs.stories import Begin, Call, Story, finished, started
+from tests.cli.runs.stories import Begin, Call, Story, an_error, finished, started
 
+from bartack.runtime.protocol.frames import Site
 from bartack.runtime.state import entries as e
 
 BIG = b'"' + b"x" * 70_000 + b'"'
@@ -37,6 +38,95 @@ def test_messages_say_where_they_went(call: Call, completed: Story) -> None:
     assert "  m-7  tasks  received  3 bytes  from main to main\n" in shown
 
 
+@pytest.mark.requirement("statuses-tell-what-happened")
+def test_a_dead_letter_is_dead_and_not_dropped(call: Call, story: Begin) -> None:
+    told = story("dddd0004")
+    for name in ("m-7", "m-8"):
+        told.tell(e.MessageSent(mailbox="tasks", id=name, size=3, sender="main", p="main", n=1, fp="f"), b"1")
+    told.tell(e.MessageMoved(mailbox="tasks", id="m-7", to="dead", reason="nack"))
+    told.tell(e.MessageMoved(mailbox="tasks", id="m-8", to="dropped", reason="overflow")).end()
+
+    shown = call("show").stdout
+    assert "  m-7  tasks  dead     3 bytes  from main: nack\n" in shown
+    assert "  m-8  tasks  dropped  3 bytes  from main: overflow\n" in shown
+
+
+def test_a_body_is_shown_with_the_time_that_its_worker_measured(call: Call, story: Begin) -> None:
+    told = story("dddd0004").tell(started(1, "body", "team.nap"))
+    ended = e.StepFinished(p="main", n=1, step="body", fp="fp1", took_us=250_000)
+    quick = e.StepFinished(p="main", n=2, step="body", fp="fp2", about="team.quick", took_us=3)
+    told.tell(ended, b"1", after_s=0.0106).tell(quick, b"2").end()
+
+    rows = [line.split() for line in call("show").stdout.split("main  interrupted\n")[1].splitlines()]
+    assert rows == [
+        ["1", "body", "finished", "0.2", "s", "team.nap"],
+        ["2", "body", "finished", "<0.1", "ms", "team.quick"],
+    ]
+
+
+def test_what_a_failure_cut_off_is_aborted(call: Call, delegated: Story) -> None:
+    shown = call("show").stdout
+
+    assert "main  aborted\n     1  delegate  aborted               bad, slow\n" in shown
+    assert "main/1.2:slow  aborted\n     1  sleep  aborted               30 s\n" in shown
+    assert {step: facts["status"] for step, facts in steps_of(call).items()} == {
+        "main:1": "aborted",
+        "main/1.2:slow:1": "aborted",
+    }
+    assert "status  aborted\n" in call("show", "latest", "1").stdout
+
+
+@pytest.mark.requirement("places-are-journaled")
+def test_a_failure_is_shown_with_where_its_worker_was_delegated(call: Call, delegated: Story) -> None:
+    place = "team.py"
+    chain = [
+        "  delegated by main at step main:1",
+        f"    {place}:3",
+        "        await ctx.delegate([bad(), slow()])",
+    ]
+
+    for command in ("show", "status"):
+        lines = call(command, "latest").stdout.splitlines()
+        begin = lines.index("failed: main/1.1:bad")
+        assert lines[lines.index(chain[0]) :][:3] == chain
+        assert begin < lines.index(chain[0])
+
+
+def test_a_place_in_a_program_that_was_changed_since_is_shown_without_its_line(
+    call: Call, story: Begin
+) -> None:
+    told = story("dddd0004")
+    (told.run.program / "team.py").write_text("another line\n")
+    spawned = e.WorkerSpawned(
+        path="main/1:bad", worker="team:bad", p="main", n=1, spawned=True, site=Site("team.py", 1)
+    )
+    told.tell(spawned, b"{}").tell(finished(1, "spawn", "bad"))
+    told.tell(e.ProgramPinned(program="team.py", root=str(told.run.path.parent.parent.parent)))
+    told.tell(e.WorkerEnded(path="main/1:bad", error=an_error()))
+    told.tell(e.FailureRecorded(worker="main/1:bad", error=an_error())).tell(
+        e.RunEnded(status="failed")
+    ).end()
+
+    shown = call("show").stdout
+    assert "  spawned by main at step main:1\n    team.py:1\n" in shown
+    assert "another line" not in shown
+
+
+def test_a_prompt_is_shown_whole_with_its_outcome(call: Call, story: Begin) -> None:
+    prompt = "Name the risks.\n" + "of every file " * 40
+    told = story("dddd0004").tell(
+        started(1, "think", prompt[:120]),
+        json.dumps({"prompt": prompt, "name": "p1", "agent": "ann"}).encode(),
+    )
+    told.tell(finished(1, "think"), b'{"key":"k","agent":"ann","text":"none"}').end()
+
+    shown = call("show", "latest", "1").stdout
+    assert f"\nAsked\nName the risks.\n{'of every file ' * 40}\n" in shown
+    assert shown.index('"agent": "ann"') < shown.index("\nOutcome\n") < shown.index('"text": "none"')
+    asked = json.loads(call("show", "latest", "1", "--json").stdout)["asked"]
+    assert (asked["prompt"], asked["agent"]) == (prompt, "ann")
+
+
 def test_a_failure_is_shown_with_its_step_and_stack(call: Call, failed: Story) -> None:
     shown = call("show", "latest").stdout
 
@@ -47,6 +137,18 @@ def test_a_failure_is_shown_with_its_step_and_stack(call: Call, failed: Story) -
 
 def test_without_a_name_the_latest_run_is_shown(call: Call, completed: Story) -> None:
     assert call("show").stdout == call("show", completed.id).stdout != ""
+
+
+@pytest.mark.requirement("newest-run-by-default")
+@pytest.mark.parametrize("step", ["1", "main:1", "main/1.2:slow:1"])
+def test_a_step_without_a_run_is_one_of_the_newest_run(
+    call: Call, completed: Story, delegated: Story, step: str
+) -> None:
+    shown = call("show", step)
+
+    assert (shown.returncode, shown.stdout) == (0, call("show", delegated.id, step).stdout)
+    assert f"the newest run is {delegated.id}" in shown.stderr
+    assert "newest" not in call("show").stderr
 
 
 def test_only_failed_steps_are_shown_on_request(call: Call, failed: Story) -> None:
@@ -138,7 +240,8 @@ def test_text_of_a_program_cannot_steer_the_terminal(call: Call, story: Begin) -
 
 
 def test_a_journal_without_a_run_is_no_run(call: Call, completed: Story) -> None:
-    completed.run.journal.write_bytes(completed.run.journal.read_bytes().splitlines(keepends=True)[0])
+    file = completed.run.path / "journal.ndjson"
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
 
     assert call("show", str(completed.run.path)).returncode == 7
 
@@ -207,3 +310,27 @@ def test_of_a_long_run_the_newest_steps_are_shown_and_what_is_under_way(call: Ca
     assert "   501  shell" in everything
     assert "are not: bartack" not in everything
     assert len(steps_of(call)) == 3001
+
+
+@pytest.mark.requirement("unused-tools-are-shown")
+def test_a_prompt_is_shown_with_the_tools_that_its_agent_did_not_call(call: Call, story: Begin) -> None:
+    asked = b'{"prompt":"p","name":"n","tools":[{"name":"do_1"},{"name":"do_2"},{"name":"do_3"}]}'
+    told = story("eeee0061").tell(started(1, "think", "n"), asked)
+    told.tell(e.ToolCalled(p="main", n=1, call=1, place=1, tool="do_2"), b"{}")
+    told.tell(e.ToolFinished(p="main", n=1, call=1), b"1")
+    told.tell(started(2, "think", "n"), asked).end()
+    yet = call("show", "latest", "1").stdout
+    facts = json.loads(call("show", "latest", "1", "--json").stdout)
+    other = call("show", "latest", "2").stdout
+
+    assert yet.endswith("\nTools\n  do_1: not called yet\n  do_3: not called yet\n")
+    assert facts["tools_not_called"] == ["do_1", "do_3"]
+    assert "  do_2: not called yet\n" in other
+
+
+def test_a_prompt_that_is_over_has_tools_that_were_not_called(call: Call, story: Begin) -> None:
+    asked = b'{"prompt":"p","name":"n","tools":[{"name":"do_1"}]}'
+    told = story("eeee0062").tell(started(1, "think", "n"), asked)
+    told.tell(finished(1, "think", "n"), b'{"key":"k","agent":"a"}').end()
+
+    assert call("show", "latest", "1").stdout.endswith("\nTools\n  do_1: not called\n")

@@ -10,11 +10,11 @@ import pytest
 from tests.cli.runs.stories import Call, Start
 from tests.unit.pipeline.repository import git, make, put
 
-from bartack.cli.project._doctor_project import check_worktrees
+from bartack.cli.project.doctor._project import check_worktrees
 from bartack.config.load import Config, load_config
-from bartack.core import open_watch
+from bartack.core.watch import open_watch
 from bartack.errors import WorkspaceBusyError
-from bartack.pipeline import hold_workspace
+from bartack.pipeline.lock import hold_workspace
 
 BUILT = {"type": "builder.completed", "payload": {"tests": {"status": "pass"}}}
 APPROVED = {"events": [{"type": "review.completed", "status": "approved"}]}
@@ -201,5 +201,11 @@ def test_the_result_of_tasks_side_by_side_and_its_merge_are_named_afterwards(bar
     status = bartack("status", "latest").stdout
     result = json.loads(done.stdout)["result"]
     assert f"merge it: git merge {result['branch']}" in status
-    assert done.stderr.splitlines()[-1].endswith(f"merge it: git merge {result['branch']}")
+    lines = done.stderr.splitlines()
+    [at] = [place for place, line in enumerate(lines) if "merge it: " in line]
+    assert lines[at].endswith(f"merge it: git merge {result['branch']}")
+    assert lines[-2:] == [
+        "  checked: this works now",
+        f"  report: bartack report {result['branch'].split('/')[1]}",
+    ]
     assert "2 tasks done, 2 files changed" in done.stderr

@@ -2,20 +2,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story, an_error
 
+from bartack import Run
+from bartack.mcp._follow import Cursor, Follow
+from bartack.mcp._report import describe_more
 from bartack.runtime.rundir.mirror import RunBudget, RunFile
 from bartack.runtime.state import entries as e
+
+
+def json_of(call: Call, command: str) -> dict[str, list[dict[str, object]]]:
+    return json.loads(call(command, "latest", "--json").stdout)  # type: ignore[no-any-return]  # - it is JSON
 
 
 def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: Story, asking: Story) -> None:
     shown = call("status")
 
     assert shown.returncode == 0
-    head, *lines = shown.stdout.splitlines()
+    head, *lines = shown.stdout.partition("\n\n")[0].splitlines()
     assert head.split() == ["run", "status", "program", "what", "changed"]
     assert [line.split()[:4] for line in lines] == [
         [asking.id, "interrupted", "team.py", "main"],
@@ -24,6 +32,46 @@ def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: 
     ]
     assert lines[0].endswith("waits for an answer: q1")
     assert lines[1].endswith("main: it broke")
+
+
+@pytest.mark.requirement("newest-run-by-default")
+def test_below_the_list_is_the_state_of_the_newest_run(call: Call, completed: Story, failed: Story) -> None:
+    _, _, state = call("status").stdout.partition("\n\n")
+
+    assert state.startswith(f"run        {failed.id}\n")
+    assert state == call("status", failed.id).stdout
+
+
+@pytest.mark.requirement("statuses-tell-what-happened")
+def test_workers_that_a_failure_ended_are_aborted_not_interrupted(call: Call, delegated: Story) -> None:
+    workers = {facts["path"]: facts["status"] for facts in json_of(call, "status")["workers"]}
+
+    assert workers == {"main": "aborted", "main/1.1:bad": "failed", "main/1.2:slow": "aborted"}
+    assert "  main           aborted  step main:1: delegate bad, slow\n" in call("status", "latest").stdout
+
+
+ABORTED = {"main": "aborted", "main/1.1:bad": "failed", "main/1.2:slow": "aborted"}
+
+
+@pytest.mark.requirement("statuses-tell-what-happened")
+def test_ps_of_a_stopped_run_tells_which_workers_were_aborted(call: Call, delegated: Story) -> None:
+    [tree] = json.loads(call("ps", "latest", "--json").stdout)
+
+    assert {process["worker"]: process["status"] for process in tree["processes"]} == ABORTED
+
+
+@pytest.mark.requirement("statuses-tell-what-happened")
+def test_programs_read_which_workers_were_aborted(delegated: Story) -> None:
+    assert Run(delegated.run).state().workers == ABORTED
+
+
+@pytest.mark.requirement("statuses-tell-what-happened")
+def test_mcp_clients_read_which_workers_were_aborted(delegated: Story) -> None:
+    with Follow(delegated.run, Cursor()) as follow:
+        follow.read()
+        workers = describe_more(follow)["workers"]
+
+    assert {worker["path"]: worker["status"] for worker in cast("list[dict[str, str]]", workers)} == ABORTED
 
 
 def test_a_workspace_without_runs_says_how_to_make_one(call: Call) -> None:
@@ -45,7 +93,7 @@ def test_the_list_is_there_for_programs(call: Call, completed: Story, asking: St
 
 
 def test_a_run_without_its_mirror_is_listed_from_its_journal(call: Call, completed: Story) -> None:
-    completed.run.mirror.unlink()
+    (completed.run.path / "run.json").unlink()
 
     assert call("status").stdout.splitlines()[1].split()[:2] == [completed.id, "completed"]
 
@@ -67,9 +115,9 @@ def test_runs_can_be_looked_at_whatever_is_wrong_with_the_settings(
 
 def leave_behind(told: Story) -> None:
     """Let run.json say what a hub had written that was killed before it could write the end."""
-    mirror = msgspec.json.decode(told.run.mirror.read_bytes(), type=RunFile)
+    mirror = msgspec.json.decode((told.run.path / "run.json").read_bytes(), type=RunFile)
     mirror.status, mirror.error, mirror.pid, mirror.questions = "running", "", 4_000_000, ["q1"]
-    told.run.mirror.write_bytes(msgspec.json.encode(mirror))
+    (told.run.path / "run.json").write_bytes(msgspec.json.encode(mirror))
 
 
 def test_run_json_tells_resumes_money_and_the_end(story: Begin) -> None:
@@ -80,7 +128,7 @@ def test_run_json_tells_resumes_money_and_the_end(story: Begin) -> None:
     told.tell(e.StepStarted(p="main", n=2, step="think", fp="f", reserved_usd=2.0))
     told.tell(e.RunEnded(status="completed"), after_s=1.0).end()
 
-    mirror = msgspec.json.decode(told.run.mirror.read_bytes(), type=RunFile)
+    mirror = msgspec.json.decode((told.run.path / "run.json").read_bytes(), type=RunFile)
 
     assert (mirror.resumes, mirror.hub, mirror.ended_at) == (2, 3, mirror.updated_at)
     assert mirror.budget == RunBudget(spent_usd=0.3, reserved_usd=2.0)
@@ -106,13 +154,17 @@ def test_a_run_whose_hub_was_killed_behind_its_failure_has_failed(call: Call, fa
 
 
 def test_a_damaged_run_does_not_hide_the_others(call: Call, completed: Story, failed: Story) -> None:
-    failed.run.mirror.unlink()
-    failed.run.journal.write_bytes(b"x" * 100 + failed.run.journal.read_bytes())
+    (failed.run.path / "run.json").unlink()
+    (failed.run.path / "journal.ndjson").write_bytes(
+        b"x" * 100 + (failed.run.path / "journal.ndjson").read_bytes()
+    )
 
     shown = call("status")
 
     assert shown.returncode == 0
-    assert [line.split()[1] for line in shown.stdout.splitlines()[1:]] == ["unreadable", "completed"]
+    listed, _, state = shown.stdout.partition("\n\n")
+    assert [line.split()[1] for line in listed.splitlines()[1:]] == ["unreadable", "completed"]
+    assert state.startswith(f"run        {completed.id}\n")
 
 
 @pytest.mark.parametrize("name", ["latest", "run-20260101-000000-cccc0003", "run-20260101-000000-c"])

@@ -31,7 +31,7 @@ def test_a_run_that_nobody_runs_is_cancelled_by_whoever_asks(call: Call, asking:
 
     assert (shown.returncode, shown.stdout) == (0, f"{asking.id} is cancelled\n")
     assert entries_of(asking.run)[-1].data == {"status": "cancelled", "reason": "no longer needed"}
-    assert json.loads(asking.run.mirror.read_bytes())["status"] == "cancelled"
+    assert json.loads((asking.run.path / "run.json").read_bytes())["status"] == "cancelled"
 
 
 def test_a_run_that_nobody_runs_is_failed_by_whoever_asks(call: Call, asking: Story) -> None:
@@ -130,7 +130,7 @@ def test_entries_of_a_fork_keep_their_places_over_several_owners(call: Call, sto
 def test_how_long_nobody_ran_a_fork_counts_from_its_last_entry(call: Call, failed: Story) -> None:
     made = RunDir(json.loads(call("fork", failed.id, "--at", "1", "--json").stdout)["dir"])
 
-    assert os.stat(made.lock).st_mtime_ns == entries_of(made)[-1].at * 1000
+    assert os.stat(made.path / "lock").st_mtime_ns == entries_of(made)[-1].at * 1000
 
 
 @pytest.mark.parametrize("step", ["9", "nobody:1", "main"])
@@ -143,3 +143,29 @@ def test_a_fork_at_a_step_that_is_not_there_makes_nothing(call: Call, failed: St
 
 def test_a_fork_at_a_step_without_outcome_makes_nothing(call: Call, asking: Story) -> None:
     assert call("fork", asking.id, "--at", "2").returncode == 7
+
+
+@pytest.mark.requirement("forks-have-conversations-of-their-own")
+def test_a_fork_reports_which_prompts_are_asked_again(call: Call, story: Begin) -> None:
+    told = story("dddd0005").tell(e.StepStarted(p="main", n=1, step="shell", fp="f"))
+    for n in (2, 3):
+        told.tell(e.StepStarted(p="main", n=n, step="think", fp="f"))
+    told.tell(finished(1), b"null").tell(finished(3), b"{}").end()
+
+    early, late = (call("fork", told.id, "--at", at) for at in ("1", "3"))
+
+    assert "2 prompts had no reply yet and will be asked again from the beginning" in early.stderr
+    assert "1 prompt had no reply yet and will be asked again from the beginning" in late.stderr
+    assert json.loads(call("fork", told.id, "--at", "3", "--json").stdout)["asked_again"] == 1
+
+
+def test_a_fork_has_the_conversations_of_agents_but_not_their_sockets(call: Call, failed: Story) -> None:
+    agent = failed.run.agents / "claude"
+    agent.mkdir(parents=True)
+    (agent / "stream.ndjson").write_text("{}\n")
+    os.mkfifo(agent / "pipe")
+
+    made = RunDir(json.loads(call("fork", failed.id, "--at", "1", "--json").stdout)["dir"])
+
+    assert os.listdir(made.agents / "claude") == ["stream.ndjson"]
+    assert "asked again" not in call("fork", failed.id, "--at", "1").stderr

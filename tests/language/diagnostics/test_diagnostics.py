@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-from bartack.language import CATALOGUE, Checked, Diagnostic, NotLoaded, check, find_entry
+from bartack.language import CATALOGUE, Checked, Diagnostic, check, find_entry
+from bartack.language.checking.modules import NotLoaded
 
 HERE = Path(__file__).parent
 MADE_BY_CODE = {"PW100", "PW109", "PW110", "PW190"}

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from bartack.language import NotLoaded, check
+from bartack.language import check
+from bartack.language.checking.modules import NotLoaded
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker

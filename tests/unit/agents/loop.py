@@ -9,20 +9,28 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from bartack.agents import (
+    Agent,
     AgentEvent,
+    AgentQuestion,
     AgentRequest,
     AgentResult,
-    NdjsonAgent,
     Outcome,
-    ProtocolConfig,
-    Surroundings,
-    program_config,
+    open_agent,
 )
-from bartack.core import SystemClock
-from bartack.runtime.hub.agent_host import HubHost
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.ndjson.agent import open_line_agent, program_config
+from bartack.agents.program._agent import ProgramAgent
+from bartack.agents.program.adapter import Surroundings
+from bartack.agents.program_config import AcpConfig
+from bartack.agents.protocol.lines import Read
+from bartack.core.clock import SystemClock
+from bartack.runtime.hub.agents.host import HubHost
 from bartack.runtime.hub.poller import READ, open_poller
-from bartack.supervision import KEEPER, ParentClient, find_by_environment, kill_tree
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.process.tree import find_by_environment, kill_tree
 
 PATIENCE_S = 60.0
 
@@ -41,7 +49,7 @@ class Loop:
         self.keeper = ParentClient.start(KEEPER, str(tmp_path / "lock.tree"), os.environ, str(tmp_path))
         self._tokens = 0
         self.host = HubHost(self.poller, lambda: self.keeper, self._new_token, _show_nobody, SystemClock())
-        self.agents: list[NdjsonAgent] = []
+        self.agents: list[Agent] = []
         self.poller.register(self.keeper, READ, self._events)
 
     def _new_token(self) -> int:
@@ -52,7 +60,7 @@ class Loop:
         for event in self.keeper.read_events():
             self.host.event(event)
 
-    def agent(self, argv: list[str], **config: object) -> NdjsonAgent:
+    def agent(self, argv: list[str], **config: object) -> ProgramAgent[Read]:
         """An agent with this command. Its waits are short."""
         settings = program_config(argv, {"backoff_initial_s": 0.01, **config})
         around = Surroundings(
@@ -61,16 +69,28 @@ class Loop:
             environ=dict(os.environ),
             protocol=ProtocolConfig(suspect_grace_s=0.2),
         )
-        agent = NdjsonAgent("stub", settings, self.host, around)
+        agent = open_line_agent("stub", settings, self.host, around)
         self.agents.append(agent)
         return agent
 
-    def scripted(self, script: Path, *more: str, **config: object) -> NdjsonAgent:
+    def acp(self, argv: list[str], environ: dict[str, str] | None = None, **config: object) -> Agent:
+        """An agent that speaks ACP, with this command. Its waits are short."""
+        given = {"kind": "acp", "command": argv, "backoff_initial_s": 0.01, **config}
+        around = Surroundings(
+            run={"BARTACK_RUN": "run-20260301-101500-0badcafe", "BARTACK_RUN_DIR": str(self.root)},
+            folder=self.root / "agents",
+            environ=dict(os.environ) if environ is None else environ,
+        )
+        agent = open_agent("stub", msgspec.convert(given, type=AcpConfig), self.host, around)
+        self.agents.append(agent)
+        return agent
+
+    def scripted(self, script: Path, *more: str, **config: object) -> ProgramAgent[Read]:
         """The scripted agent as a program."""
         argv = [sys.executable, "-m", "bartack", "agents", "scripted", "--script", str(script), *more]
         return self.agent(argv, **config)
 
-    def ask(self, agent: NdjsonAgent, request: AgentRequest) -> Outcome:
+    def ask(self, agent: Agent, request: AgentRequest) -> Outcome:
         """Ask, and wait for the outcome."""
         sink = Sink()
         agent.start(request, sink)
@@ -78,7 +98,7 @@ class Loop:
         self.warnings += sink.warnings
         return sink.outcomes[0]
 
-    def result(self, agent: NdjsonAgent, request: AgentRequest) -> AgentResult:
+    def result(self, agent: Agent, request: AgentRequest) -> AgentResult:
         outcome = self.ask(agent, request)
         assert isinstance(outcome, AgentResult), outcome
         return outcome
@@ -112,6 +132,12 @@ class Sink:
 
     def call_tool(self, call_id: str, name: str, arguments: dict[str, object]) -> None:
         raise AssertionError("nobody offered a tool")
+
+    def ask(self, question: AgentQuestion) -> None:
+        raise AssertionError("nobody is there to be asked")
+
+    def withdraw(self, question_id: str) -> None:
+        raise AssertionError("nobody was asked")
 
     def done(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)

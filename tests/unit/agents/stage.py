@@ -12,14 +12,13 @@ from pathlib import Path
 import jsonschema_rs
 import msgspec
 
-from bartack.agents._artifacts import verify_artifacts
-from bartack.agents._config import NdjsonConfig, ProtocolConfig
-from bartack.agents._contract import AgentEvent, AgentRequest, AgentResult, Outcome, ToolOutcome
 from bartack.agents._record import AgentRecord, Link
-from bartack.agents._replies import check_reply
-from bartack.agents._schema import schema
+from bartack.agents.artifacts import verify_artifacts
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.contract import AgentEvent, AgentRequest, AgentResult, Outcome, ToolOutcome
 from bartack.agents.conversation._actions import (
     Action,
+    AskOut,
     CallOut,
     Done,
     Judge,
@@ -29,15 +28,19 @@ from bartack.agents.conversation._actions import (
     Send,
     StopProcess,
     Warn,
+    WithdrawOut,
 )
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.ndjson._dialect import open_line_conversation
-from bartack.agents.protocol._ids import command_key
-from bartack.agents.protocol._lines import BadLine, Line, LineReader, Read
-from bartack.agents.protocol._messages import ROLES, Command, Event, Role, ToAgent
-from bartack.agents.scripted._scripted import read_script
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.ids import command_key
+from bartack.agents.protocol.lines import BadLine, Line, LineReader, Read, read_command
+from bartack.agents.protocol.messages import ROLES, Command, Event, Role, ToAgent
+from bartack.agents.replies import check_reply
+from bartack.agents.schema import schema
 from bartack.agents.scripted._side import ScriptedSide
 from bartack.agents.scripted._writer import Ignored
+from bartack.agents.scripted.scripted import read_script
 from bartack.testing import VirtualClock
 
 RUN = "run-20260301-101500-0badcafe"
@@ -281,7 +284,7 @@ class Stage:
             for action in actions:
                 self._do(self.conversation, action)
 
-    def _do(self, talk: Conversation[Read], action: Action) -> None:  # noqa: C901 - one line for each action
+    def _do(self, talk: Conversation[Read], action: Action) -> None:  # noqa: C901, PLR0912 - one line for each action
         match action:
             case NeedProcess():
                 if self.process is None:
@@ -289,8 +292,10 @@ class Stage:
                     self.process = Process(self)
                     self.process.side.begin()
                 talk.attached(self.process.link)
-            case Send(line=line, message=message):
+            case Send(line=line):
                 assert valid(line, closed=True), line
+                message = read_command(line)
+                assert message is not None
                 self.sent.append(message)
                 self.lines.append(line)
                 if self.process is not None and self.process.status is None:
@@ -304,6 +309,8 @@ class Stage:
                 outcome = self.tools(action)
                 if outcome is not None:
                     talk.tool_ended(action.call_id, outcome)
+            case AskOut() | WithdrawOut():
+                raise AssertionError("the line protocol has no questions")
             case Report(event=event):
                 assert validator("agent-transcript-line", closed=True).is_valid(msgspec.to_builtins(event))
                 self.events.append(event)

@@ -7,9 +7,11 @@ import msgspec
 import pytest
 from tests.unit.agents.stage import request_for
 
-from bartack.agents import Artifact, ExpectedOutput, Rejection, VerifiedArtifact, verify_artifacts
-from bartack.agents._artifacts import check_path
-from bartack.core import checksum
+from bartack.agents import Rejection
+from bartack.agents.artifacts import check_path, verify_artifacts
+from bartack.agents.contract import VerifiedArtifact
+from bartack.agents.protocol.messages import Artifact, ExpectedOutput
+from bartack.core.checksum import checksum
 from bartack.errors import UnsafePathError
 
 pytestmark = pytest.mark.requirement("artifacts-are-verified")
@@ -135,7 +137,7 @@ def test_a_link_made_between_check_and_use_is_not_followed(
         (root / "d").symlink_to(tmp_path)
         return real
 
-    monkeypatch.setattr("bartack.agents._artifacts.check_path", swap)
+    monkeypatch.setattr("bartack.agents.artifacts.check_path", swap)
 
     verdict = verify_artifacts(request_for("implement", root), [said("d/a", "x")])
 

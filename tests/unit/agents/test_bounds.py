@@ -6,28 +6,27 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 from tests.unit.agents.loop import Loop
 from tests.unit.agents.stage import ANSWERS, Stage, request_for
 
-from bartack.agents import (
-    AgentRequest,
-    AgentResult,
-    CallRateLimit,
-    ProtocolConfig,
-    Surroundings,
-    ToolSpec,
-    program_config,
-)
+from bartack.agents import AgentRequest, AgentResult
 from bartack.agents import _transcript as transcript
-from bartack.agents._contract import AgentEvent, CallFinished, CallNotice, CallRetry
-from bartack.agents.ndjson._agent import NdjsonAgent
-from bartack.agents.protocol._ids import moment
-from bartack.agents.protocol._lines import BadLine, read_line, write_line
-from bartack.agents.protocol._messages import Abilities, Command, Hello
-from bartack.core import SecretRule
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.contract import AgentEvent, CallFinished, CallNotice, CallRateLimit, CallRetry
+from bartack.agents.ndjson.agent import open_line_agent, program_config
+from bartack.agents.process.process import Host
+from bartack.agents.program._agent import ProgramAgent
+from bartack.agents.program.adapter import Surroundings
+from bartack.agents.protocol.ids import moment
+from bartack.agents.protocol.lines import BadLine, Read, read_line, write_line
+from bartack.agents.protocol.messages import Abilities, Command, Hello, ToolSpec
+from bartack.core.clock import SystemClock
+from bartack.core.redact import SecretRule
 from bartack.errors import AgentCapabilityError, ArtifactMismatchError
 
 SECRETS = SecretRule()
@@ -96,12 +95,13 @@ def test_the_moment_of_a_limit_is_told_before_it_is_waited_for(tmp_path: Path) -
 # Transcripts.
 
 
-def quiet(tmp_path: Path, secrets: SecretRule = SECRETS) -> NdjsonAgent:
+def quiet(tmp_path: Path, secrets: SecretRule = SECRETS) -> ProgramAgent[Read]:
     """An agent that is never started."""
     around = Surroundings(
         run={}, folder=tmp_path / "agents", environ={}, protocol=ProtocolConfig(), secrets=secrets
     )
-    return NdjsonAgent("stub", program_config(["stub"]), None, around)  # type: ignore[arg-type]  # - nothing is started
+    host = cast("Host", SimpleNamespace(clock=SystemClock()))  # nothing is started
+    return open_line_agent("stub", program_config(["stub"]), host, around)
 
 
 def lines_of(tmp_path: Path) -> list[dict[str, object]]:

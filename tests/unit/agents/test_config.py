@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bartack.agents import NdjsonConfig, ScriptedConfig, check_agents, read_agents
+from bartack.agents.config import ScriptedConfig, read_agents
+from bartack.agents.doctor.doctor import check_agents
+from bartack.agents.program_config import NdjsonConfig
 from bartack.errors import AgentConfigError, ConfigError
 
 STUB: dict[str, object] = {"kind": "ndjson", "command": ["stub", "--fast"]}

@@ -12,23 +12,17 @@ import pytest
 from tests.unit.agents.loop import Sink, open_loop
 from tests.unit.agents.stage import Stage, request_for
 
-from bartack.agents import (
-    Artifact,
-    BadLine,
-    Line,
-    LineReader,
-    ToolSpec,
-    VerifiedArtifact,
-    read_line,
-    verify_artifacts,
-)
-from bartack.agents._artifacts import total_size
-from bartack.agents._files import STREAM_BYTES, CallFiles, StderrLog
-from bartack.agents._process import WAITING_LINES, AgentProcess
-from bartack.agents.protocol._lines import MAX_LINE, Read
-from bartack.agents.protocol._messages import ToolResult
-from bartack.core import Clock, Redactor, SystemClock
-from bartack.errors import AgentStartError, AgentTransientError
+from bartack.agents import BadLine, Line, read_line
+from bartack.agents.artifacts import total_size, verify_artifacts
+from bartack.agents.contract import VerifiedArtifact
+from bartack.agents.ndjson._files import STREAM_BYTES, CallFiles
+from bartack.agents.process._stderr import StderrLog
+from bartack.agents.process.process import WAITING_LINES, AgentProcess, Launch
+from bartack.agents.protocol.lines import MAX_LINE, LineReader, Read
+from bartack.agents.protocol.messages import Artifact, ToolResult, ToolSpec
+from bartack.core.clock import Clock, SystemClock
+from bartack.core.redact import Redactor
+from bartack.errors import AgentPlaceError, AgentTransientError
 
 SECRET = "hunter2-\u00e4nd-a-half-of-it"  # noqa: S105 - opens nothing
 REDACT = Redactor({"DOOR_KEY": SECRET}).redact_bytes
@@ -177,11 +171,13 @@ class Pipes:
 
     def start(
         self,
-        owner: AgentProcess,
+        owner: AgentProcess[Read],
         argv: Sequence[str],
         cwd: str,
         env: Mapping[str, str],
         fds: tuple[int, int, int],
+        *,
+        relayed: bool = False,
     ) -> int:
         self.stdin, self.stdout = os.dup(fds[0]), os.dup(fds[1])
         return 1
@@ -197,17 +193,16 @@ class Pipes:
     def unwatch(self, fd: int) -> None:
         del self.watched[fd]
 
-    def line_came(self, process: AgentProcess, read: Read) -> None:
+    def line_came(self, process: AgentProcess[Read], read: Read) -> None:
         """Every line makes us say something."""
         self.heard_lines += 1
-        result = ToolResult(message_id="m", correlation_id="c", call_id="c", ok=True)
-        process.send(b"x" * 10_000 + b"\n", result)
+        process.send(b"x" * 10_000 + b"\n")
 
-    def started(self, process: AgentProcess) -> None: ...
+    def started(self, process: AgentProcess[Read]) -> None: ...
 
-    def ended(self, process: AgentProcess, status: int | None) -> None: ...
+    def ended(self, process: AgentProcess[Read], status: int | None) -> None: ...
 
-    def not_started(self, process: AgentProcess, reason: str) -> None: ...
+    def not_started(self, process: AgentProcess[Read], reason: str) -> None: ...
 
 
 @pytest.fixture
@@ -219,7 +214,7 @@ def pipes() -> Iterator[Pipes]:
 
 
 def test_an_agent_that_does_not_read_is_not_read_any_more(pipes: Pipes) -> None:
-    process = AgentProcess(pipes, pipes, ["x"], "/", {}, REDACT)
+    process = AgentProcess(pipes, pipes, Launch(["x"], "/", {}, LineReader(REDACT)), REDACT)
     read_stdout = next(iter(pipes.watched.values()))
     lines = WAITING_LINES + 20
     os.write(pipes.stdout, b"{}\n" * lines)
@@ -240,7 +235,7 @@ def test_an_agent_that_does_not_read_is_not_read_any_more(pipes: Pipes) -> None:
 
 
 def test_what_was_ready_when_a_process_was_closed_is_not_read(pipes: Pipes) -> None:
-    process = AgentProcess(pipes, pipes, ["x"], "/", {}, REDACT)
+    process = AgentProcess(pipes, pipes, Launch(["x"], "/", {}, LineReader(REDACT)), REDACT)
     ready = list(pipes.watched.values())
 
     process.failed("it is not there")
@@ -286,5 +281,5 @@ def test_a_file_that_grows_while_it_is_looked_at_is_read_as_far_as_it_went(
 def test_a_call_whose_files_cannot_be_made_fails_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "agents").write_text("a file where a directory should be")
 
-    with open_loop(tmp_path) as loop, pytest.raises(AgentStartError):
+    with open_loop(tmp_path) as loop, pytest.raises(AgentPlaceError):
         loop.agent(["true"]).start(request_for("implement", tmp_path), Sink())

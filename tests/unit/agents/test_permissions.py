@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 from tests.unit.agents.stage import request_for
 
-from bartack.agents import Permissions, Prompt, Role, ScriptedAgent, obey, read_agents, scripted_argv
-from bartack.agents._permissions import Mode
+from bartack.agents import ScriptedAgent
+from bartack.agents._permissions import Mode, Permissions
+from bartack.agents.config import read_agents
+from bartack.agents.ndjson.agent import scripted_argv
+from bartack.agents.protocol.messages import Role
+from bartack.agents.scripted.call import obey
+from bartack.agents.scripted.scripted import Prompt
 from bartack.errors import ConfigError
 
 RULE: dict[str, object] = {
@@ -36,7 +41,7 @@ def test_a_mode_says_what_may_be_done(mode: Mode | None, read: str, write: str, 
 
 
 @pytest.mark.parametrize(
-    ("permissions", "subject", "decision", "by"),
+    ("permissions", "subject", "decision", "reason"),
     [
         (Permissions(mode="read", allow=["Write"]), "a.py", "allow", "allow Write"),
         (Permissions(mode="read", allow=["Write(docs/*)"]), "docs/a.md", "allow", "allow Write(docs/*)"),
@@ -48,9 +53,13 @@ def test_a_mode_says_what_may_be_done(mode: Mode | None, read: str, write: str, 
     ],
 )
 def test_rules_win_over_the_mode_and_a_no_over_a_yes(
-    permissions: Permissions, subject: str, decision: str, by: str
+    permissions: Permissions, subject: str, decision: str, reason: str
 ) -> None:
-    assert permissions.decide("Write", subject) == (decision, by)
+    assert permissions.decide("Write", subject) == (
+        decision,
+        "mode" if reason.startswith("mode") else "rule",
+        reason,
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +116,7 @@ def test_the_program_is_told_its_permissions() -> None:
         ({"script": "s", "permissions": {"mode": "reed"}}, "permissions.mode", "did you mean 'read'?"),
         ({"script": "s", "permissions": {"allow": ["Write("]}}, "permissions.allow[0]", "name of a tool"),
         ({"script": "s", "permissions": {"mode": "ask"}}, "permissions.on_ask", "cannot ask a person"),
-        ({"command": "x", "permissions": {}}, "permissions", "no such key"),
+        ({"command": "x", "permissions": {}}, "permissions", "of kind 'ndjson'"),
     ],
 )
 def test_permissions_that_cannot_be_kept_are_refused(

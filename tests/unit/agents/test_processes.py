@@ -13,7 +13,7 @@ import pytest
 from tests.unit.agents.loop import Loop, Sink, open_loop
 from tests.unit.agents.stage import ANSWERS, request_for
 
-from bartack.agents import AgentResult
+from bartack.agents import AgentQuestion, AgentResult
 from bartack.errors import (
     AgentBusyError,
     AgentCancelledError,
@@ -21,7 +21,7 @@ from bartack.errors import (
     AgentError,
     AgentStartError,
 )
-from bartack.supervision import find_by_environment
+from bartack.supervision.process.tree import find_by_environment
 
 pytestmark = pytest.mark.requirement("agents-are-supervised")
 
@@ -98,7 +98,7 @@ def test_bad_lines_floods_and_doubles_beside_an_answer_change_nothing(loop: Loop
 def test_a_cancel_ends_a_process_that_hangs_with_everything_it_started(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bartack.agents._process.EOF_GRACE_S", 0.1)
+    monkeypatch.setattr("bartack.agents.process.process.EOF_GRACE_S", 0.1)
     late = tmp_path / "late.txt"
     script = write_script(
         tmp_path,
@@ -153,7 +153,7 @@ def test_a_program_that_is_not_there_is_told_with_the_setting_to_change(loop: Lo
 def test_an_agent_that_does_not_read_keeps_nobody(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bartack.agents._process.EOF_GRACE_S", 0.1)
+    monkeypatch.setattr("bartack.agents.process.process.EOF_GRACE_S", 0.1)
     deaf = loop.agent([sys.executable, "-S", "-c", "import time; time.sleep(60)"], cancel_grace_s=0.1)
     sink = Sink()
     big = request_for("implement", tmp_path, inputs={"goal": "x" * 200_000}, timeout_s=0.5)
@@ -206,6 +206,32 @@ def test_secrets_are_in_no_file_of_a_call(
     kept = [path for path in (tmp_path / "agents").rglob("*") if path.is_file()]
     assert {path.name for path in kept} == {"transcript.ndjson", "stream.ndjson", "stderr.txt"}
     assert [path.name for path in kept if b"hunter22" in path.read_bytes()] == []
+
+
+class Listening(Sink):
+    """Takes questions, too."""
+
+    def ask(self, question: AgentQuestion) -> None:
+        """Leave it open."""
+
+
+@pytest.mark.requirement("agents-questions-survive-crashes")
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_agent_that_waits_for_a_person_does_not_notice_that_it_is_stopped(
+    loop: Loop, tmp_path: Path, *, asks: bool
+) -> None:
+    begun, noticed = tmp_path / "begun", tmp_path / "noticed"
+    code = f"import sys; open({str(begun)!r}, 'w'); sys.stdin.read(); open({str(noticed)!r}, 'w')"
+    agent = loop.agent([sys.executable, "-S", "-c", code])
+    call = agent.start(request_for("implement", tmp_path), Listening())
+    loop.until(begun.exists)
+    if asks:
+        call.talk.questions.ask(AgentQuestion(id="a", text="May it?", kind="permission"))
+
+    agent.stop_all()
+    loop.until(lambda: not agent.pids())
+
+    assert noticed.exists() != asks
 
 
 def test_one_conversation_is_used_by_one_call_at_a_time(loop: Loop, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.agents import (
+from bartack.agents.reply import (
     Fault,
     ReplyFaultsError,
     check_value,

@@ -14,7 +14,9 @@ from tests.unit.agents.stage import ANSWERS, Stage, request_for, valid, validato
 from tests.wire import faults_below
 
 import bartack.agents
-from bartack.agents import Budget, ToolSpec, read_line, schema, schema_names, schema_text
+from bartack.agents import read_line
+from bartack.agents.protocol.messages import Budget, ToolSpec
+from bartack.agents.schema import schema, schema_names, schema_text
 from bartack.cli.project._schema import all_names, find_schema
 
 SHIPPED = Path(bartack.agents.__file__).parent / "schemas"

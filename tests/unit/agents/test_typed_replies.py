@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from tests.unit.agents.stage import Stage, request_for
 
-from bartack.agents import AgentRequest, CallStarted, Line, ToolOutcome, ToolSpec, read_line
+from bartack.agents import AgentRequest, Line, read_line
+from bartack.agents.contract import CallStarted, ToolOutcome
 from bartack.agents.conversation._actions import CallOut
+from bartack.agents.protocol.messages import ToolSpec
 from bartack.errors import AgentDeadlineError, AgentRequestError, ReplyInvalidError
 
 pytestmark = pytest.mark.requirement("replies-are-read-alike")

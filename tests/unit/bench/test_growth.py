@@ -24,7 +24,9 @@ def test_a_limit_that_was_not_measured_is_not_missed() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("name", "size"), [("steps", 1_010), ("workers", 2), ("views", 100)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("steps", 1_010), ("workers", 2), ("views", 100), ("spans", 10_000)]
+)
 def test_each_table_can_be_measured(tmp_path: Path, name: str, size: int) -> None:
     row = growth.TABLES[name].measure(str(tmp_path), size)
 

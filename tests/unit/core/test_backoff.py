@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from bartack import core, resilience
-from bartack.core import Backoff
+from bartack import resilience
+from bartack.core import backoff
+from bartack.core.backoff import Backoff
 
 
 def test_the_bounds_of_the_backoff_double_up_to_the_cap() -> None:
@@ -38,4 +39,4 @@ def test_the_default_randomness_is_that_of_the_standard_library(monkeypatch: pyt
 
 
 def test_resilience_exports_the_same_class() -> None:
-    assert resilience.Backoff is core.Backoff
+    assert resilience.Backoff is backoff.Backoff

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import Batch
+from bartack.core.batch import Batch
 from bartack.testing import FaultyDisk
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import checksum, checksum_file
+from bartack.core.checksum import checksum, checksum_file
 
 EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

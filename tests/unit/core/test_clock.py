@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bartack.core import Clock, SystemClock
+from bartack.core.clock import Clock, SystemClock
 
 
 def test_the_system_clock_shows_the_time_in_microseconds() -> None:

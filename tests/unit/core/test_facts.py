@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import FileFacts, RealDisk
-from bartack.core._facts import all_named_with_times, ask_with_times
+from bartack.core.disk import RealDisk
+from bartack.core.facts import FileFacts, all_named_with_times, ask_with_times
 
 
 def open_file(path: Path) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import FILE_MODE, RealDisk, make_file, replace_file, write_file
+from bartack.core.disk import FILE_MODE, RealDisk
+from bartack.core.files import make_file, replace_file, write_file
 from bartack.testing import FaultyDisk, PowerCut
 
 OLD = b"old content"
@@ -225,7 +226,7 @@ def test_a_full_disk_keeps_the_old_content() -> None:
 WRITER = """
 import sys
 from collections.abc import Iterator
-from bartack.core import replace_file
+from bartack.core.files import replace_file
 
 print("ready", flush=True)
 sys.stdin.readline()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import find_git, git_command, git_environment
+from bartack.core.git import find_git, git_command, git_environment
 
 TRAPS = (
     "core.fsmonitor",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import shield
+from bartack.core.git_shield import shield
 
 OWN = ("-c", "user.name=A", "-c", "user.email=a@localhost", "-c", "protocol.file.allow=always")
 

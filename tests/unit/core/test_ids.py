@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
+from bartack.core.ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
 from bartack.errors import RunIdError
 from bartack.testing import VirtualClock
 
@@ -107,7 +107,7 @@ def test_needs_the_parent_to_be_there(tmp_path: Path) -> None:
 
 CLAIMER = """
 import sys
-from bartack.core import claim_run_dir
+from bartack.core.ids import claim_run_dir
 from bartack.testing import VirtualClock
 
 clock = VirtualClock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import os
 import struct
 from collections import OrderedDict, defaultdict
 from typing import NamedTuple, Self, cast
@@ -14,8 +15,11 @@ import rfc8785
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bartack.core import canonical
+from bartack.core.canonical_json import canonical
 from bartack.errors import CanonicalJsonError
+
+EXAMPLES = 300 if "SOAK" in os.environ else 100
+"""As many are the same each time; ``make soak`` tries others, and more of them."""
 
 INTEGERS = st.integers(-(2**53) + 1, 2**53 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -50,7 +54,7 @@ def _ours(value: object) -> bytes | None:
 
 
 @given(_nested(SCALARS, TEXTS | BMP_EDGE))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_equals_the_reference_on_every_json_value(value: object) -> None:
     assert canonical(value) == _reference(value)
 
@@ -76,7 +80,7 @@ def test_equals_the_reference_on_every_json_value(value: object) -> None:
 @example({b"a": 1})
 @example([float("nan")])
 @example([-math.inf])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_refuses_exactly_what_the_reference_refuses(value: object) -> None:
     assert _ours(value) == _reference(value)
 
@@ -87,7 +91,7 @@ def test_refuses_exactly_what_the_reference_refuses(value: object) -> None:
 @example(0x7FEFFFFFFFFFFFFF)
 @example(0x4340000000000000)
 @example(0x444B1AE4D6E2EF50)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=2 * EXAMPLES, deadline=None)
 def test_writes_every_finite_double_as_javascript_does(bits: int) -> None:
     value: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
 

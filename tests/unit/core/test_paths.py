@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bartack.core import open_below, safe_join
+from bartack.core.paths import open_below, safe_join
 from bartack.errors import UnsafePathError
 
 UNSAFE_WORDS = [

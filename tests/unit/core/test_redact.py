@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bartack.core import Redactor, is_secret_name
+from bartack.core.redact import Redactor, is_secret_name
 
 HARD = 'p/ss+w\u00f6rd="1" %&\n?'
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import SOCKET_LIMIT, clear_sockets, socket_place
+from bartack.core.sockets import SOCKET_LIMIT, clear_sockets, socket_place
 from bartack.errors import PeerRefusedError
 
 LONG = "/" + "long/" * 40 + "hub.sock"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import WatchKind, open_watch, watch_kind
-from bartack.core import _watch as watching
+from bartack.core import watch as watching
+from bartack.core.watch import WatchKind, open_watch, watch_kind
 
 NATIVE: WatchKind = "inotify" if sys.platform == "linux" else "kqueue"
 KINDS = pytest.mark.parametrize("kind", [NATIVE, "poll"])

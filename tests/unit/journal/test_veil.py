@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.core import SecretRule
+from bartack.core.redact import SecretRule
 from bartack.errors import SecretMissingError
-from bartack.journal import Veil, find_secrets
+from bartack.journal.veil import Veil, find_secrets
 
 TOKEN = 'tok"en_Ab3/+x Yz\\90é'  # noqa: S105 - made up
 VEIL = Veil(find_secrets({"MY_TOKEN": TOKEN, "OTHER": "not a secret"}))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.language import NotLoaded, check, render
+from bartack.language import check
+from bartack.language.checking.modules import NotLoaded
+from bartack.language.syntax.render import render
 
 SHOWN = {
     "an unclosed brace in a prompt": (

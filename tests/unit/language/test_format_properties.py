@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.language.corpus import PROGRAMS
 
-from bartack.language import Formatted, has_errors, parse, reformat, tree
+from bartack.language import Formatted, has_errors, parse, tree
+from bartack.language.formatting.format import reformat
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(path for folder in ("tests", "examples") for path in (ROOT / folder).rglob("*.pw"))
@@ -191,7 +192,9 @@ items = st.one_of(
 programs = st.lists(items, max_size=4).map("\n".join)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is not a failure
+@settings(
+    max_examples=150 if "SOAK" in os.environ else 50, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine is not a failure
 @given(programs)
 @pytest.mark.requirement("format-keeps-programs")
 def test_random_programs_stay_what_they_are(text: str) -> None:

@@ -11,16 +11,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.language.corpus import PROGRAMS, TOKENS
 
-from bartack.language import CATALOGUE, Parsed, parse, render_all, to_json, tree
+from bartack.language import CATALOGUE, Parsed, parse, render_all, tree
+from bartack.language.syntax.render import to_json
 
 FIXED = 20_260_301
 SOUPS = 20_000
 MUTANTS = 6_000
+EXAMPLES = 300 if "SOAK" in os.environ else 100
 
 
-def rotating() -> int:
-    """A seed that is another one in each long run; shown when something fails."""
-    return random.SystemRandom().randrange(1_000_000_000) if "SOAK" in os.environ else FIXED + 1
+each_seed = pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(FIXED, id="fixed"),
+        pytest.param(random.SystemRandom().randrange(1_000_000_000), id="rotating", marks=pytest.mark.soak),
+    ],
+)
+"""Always the same one, and in ``make soak`` another one each time; it is shown when something fails."""
 
 
 def check_parsed(parsed: Parsed) -> None:
@@ -86,12 +93,12 @@ def _mutated(text: str, chance: random.Random) -> str:
     return text[: chance.randint(0, len(text))] if chance.random() < 0.2 else text
 
 
-@pytest.mark.parametrize("seed", [FIXED, rotating()], ids=["fixed", "rotating"])
+@each_seed
 def test_random_tokens_are_parsed(seed: int) -> None:
     try_all(soups(seed), seed)
 
 
-@pytest.mark.parametrize("seed", [FIXED, rotating()], ids=["fixed", "rotating"])
+@each_seed
 def test_mutated_programs_are_parsed(seed: int) -> None:
     try_all(mutants(seed), seed)
 
@@ -113,7 +120,7 @@ def test_the_programs_of_the_corpus_are_programs(name: str) -> None:
     assert not list(tree.find(parsed.tree, tree.Error))
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES)
 @given(st.text(max_size=40))
 @example("\ufeff")
 @example("a\x00")
@@ -121,13 +128,13 @@ def test_any_text_is_parsed(text: str) -> None:
     check_parsed(parse(text, "t.pw"))
 
 
-@settings(max_examples=200)
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_parsed(data: bytes) -> None:
     check_parsed(parse(data, "t.pw"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(st.sampled_from(TOKENS), max_size=12).map("".join))
 def test_whatever_is_said_can_be_shown(text: str) -> None:
     parsed = parse(text, "t.pw")
@@ -138,7 +145,7 @@ def test_whatever_is_said_can_be_shown(text: str) -> None:
     assert all(to_json(found, sources) for found in parsed.diagnostics)
 
 
-@settings(max_examples=200)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(st.sampled_from(TOKENS), max_size=12).map(" ".join))
 def test_a_declaration_after_any_text_without_open_text_is_found(text: str) -> None:
     """Nothing that ends in an error hides a declaration further down, unless a text swallowed it."""

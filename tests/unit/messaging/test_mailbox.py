@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bartack.errors import MailboxConfigError, MailboxNameError
-from bartack.messaging import Mailbox, Message, check_name
+from bartack.messaging import Mailbox, Message
+from bartack.messaging.mailboxes import check_name
 
 
 def message(order: int, *, size: int = 1, not_before: int = 0, key: str = "") -> Message:

@@ -10,22 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.core import Backoff
+from bartack.core.backoff import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError, DeliveryOptionError, TopicNameError
-from bartack.messaging import (
-    DeadLetter,
-    LetterFilter,
-    LetterPolicy,
-    Terms,
-    check_options,
-    check_pattern,
-    check_topic,
-    mailbox_of,
-    make_filter,
-    matches,
-    needed,
-    quorum,
-)
+from bartack.messaging import DeadLetter, LetterFilter, LetterPolicy
+from bartack.messaging.letter import make_filter
+from bartack.messaging.mailboxes import mailbox_of
+from bartack.messaging.options import Terms, check_options
+from bartack.messaging.strategy import needed, quorum
+from bartack.messaging.topic import check_pattern, check_topic, matches
 
 NOW = 1_000_000_000
 

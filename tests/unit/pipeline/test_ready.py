@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bartack.config.load import Config, load_config
-from bartack.pipeline import find_obstacles
+from bartack.pipeline.ready import find_obstacles
 
 Prepare = Callable[[Path], object]
 

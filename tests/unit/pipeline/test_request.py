@@ -4,20 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bartack.agents import read_agents
-from bartack.cli.runs._pipeline_options import PIPELINE
+from bartack.agents.config import read_agents
+from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig, SpecConfig, TaskConfig, TestsConfig
 from bartack.errors import ConfigError, TaskNotFoundError, UsageError, WorkspaceBusyError
-from bartack.pipeline import (
-    MAIN,
-    choose_agents,
-    choose_tasks,
-    hold_workspace,
-    main,
-    make_settings,
-    needed_roles,
-)
+from bartack.pipeline import main
+from bartack.pipeline.lock import hold_workspace
+from bartack.pipeline.request import MAIN, choose_tasks
+from bartack.pipeline.settings import choose_agents, make_settings, needed_roles
 
 TASKS = [TaskConfig(id="a", goal="do a"), TaskConfig(id="b", goal="do b", depends_on=["a"], files=["x.py"])]
 

@@ -12,10 +12,13 @@ import msgspec
 import pytest
 from tests.pipeline.team import Team, order, receipts, settings
 
-from bartack.agents import read_agents
+from bartack.agents.config import read_agents
 from bartack.config.load import Config
 from bartack.config.sections import RedactionConfig, TaskConfig, TestsConfig
-from bartack.pipeline import SnapshotOptions, capture, choose_tasks, make_settings
+from bartack.pipeline.request import choose_tasks
+from bartack.pipeline.settings import make_settings
+from bartack.pipeline.snapshot.listing import SnapshotOptions
+from bartack.pipeline.snapshot.snapshot import capture
 from bartack.runtime.protocol.frames import Step
 
 

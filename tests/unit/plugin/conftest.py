@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from bartack.plugin import install_shim
+from bartack.plugin.hooks import install_shim
 
 
 class Tune(Protocol):

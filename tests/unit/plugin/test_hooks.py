@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import add_trusted
+from bartack.core.trust import add_trusted
 from bartack.errors import ConfigError, SettingsError, TokenScopeError
-from bartack.plugin import hook_status, install_hooks, uninstall_hooks
-from bartack.resilience import hook_token
+from bartack.plugin.hooks import hook_status, install_hooks, uninstall_hooks
+from bartack.resilience.tokens import hook_token
 
 FOREIGN = {
     "model": "some-model",

@@ -19,9 +19,12 @@ import pytest
 from tests.crash.warden import waited
 from tests.unit.plugin.conftest import Tune
 
-from bartack.core import Redactor, open_watch
-from bartack.plugin import shim_path
-from bartack.resilience import Header, Outbox, Spool, StateStore, hook_event_id, import_spool, split_event
+from bartack.core.redact import Redactor
+from bartack.core.watch import open_watch
+from bartack.plugin.hooks import shim_path
+from bartack.resilience import Outbox, StateStore
+from bartack.resilience.importing import import_spool
+from bartack.resilience.spool import Header, Spool, hook_event_id, split_event
 
 LIMIT_S = 2.0
 SLACK_S = 0.5

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bartack.resilience import DaemonLink, Header, NewEvent, PatternCache, Spool, StateStore
+from bartack.resilience import NewEvent, PatternCache, StateStore
+from bartack.resilience.link import DaemonLink
+from bartack.resilience.spool import Header, Spool
 from bartack.testing import VirtualClock
 
 EVENT: dict[str, object] = {"event_type": "pattern_created", "pattern_id": "p", "pattern_data": {"code": "x"}}

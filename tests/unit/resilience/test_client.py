@@ -253,8 +253,10 @@ def test_tracking_lineage_raises_what_went_wrong(
 
 
 def test_a_token_is_sent_only_where_a_certificate_or_the_person_vouches_for_the_service(home: Path) -> None:
-    from bartack.resilience import load_settings, load_token, user_home  # noqa: PLC0415 - only here
-    from bartack.resilience._http import bearer_for  # noqa: PLC0415 - only here
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - only here
+    from bartack.resilience import load_settings  # noqa: PLC0415 - only here
+    from bartack.resilience.addresses import bearer_for  # noqa: PLC0415 - only here
+    from bartack.resilience.tokens import load_token  # noqa: PLC0415 - only here
 
     own, named = load_token(user_home() / "token"), load_token(home / "named")
     plain = load_settings()

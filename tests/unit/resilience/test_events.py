@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from bartack.resilience import Backoff, CircuitBreaker, Limits, NewEvent, Outbox, StateStore, Verdict
+from bartack.resilience import Backoff, CircuitBreaker, NewEvent, Outbox, StateStore
+from bartack.resilience.outbox.outbox import Limits
+from bartack.resilience.outbox.row import Verdict
 from bartack.telemetry import Telemetry
 from bartack.testing import VirtualClock
 

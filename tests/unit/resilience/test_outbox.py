@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bartack.errors import OutboxFullError
-from bartack.resilience import Backoff, Claim, Limits, NewEvent, Outbox, StateStore, Verdict
-from bartack.resilience._outbox_row import DELIVERED, RELEASED
+from bartack.resilience import Backoff, NewEvent, Outbox, StateStore
+from bartack.resilience.outbox.outbox import Limits
+from bartack.resilience.outbox.row import DELIVERED, RELEASED, Claim, Verdict
 from bartack.testing import VirtualClock
 
 URL = "http://service"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bartack.core.user_home import user_home
 from bartack.resilience import (
     CircuitBreaker,
     HealthChecker,
     PatternCache,
     ResilientAPIClient,
     load_settings,
-    state_home,
-    user_home,
 )
+from bartack.resilience.home import state_home
 from bartack.testing import CountingService, VirtualClock
 from bartack.tracking import PatternTracker
 

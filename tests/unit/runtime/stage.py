@@ -13,15 +13,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from bartack.agents import Prompt
+from bartack.agents import AgentAnswer, AgentQuestion
+from bartack.agents.scripted.scripted import Prompt
 from bartack.config.timeouts import Timeouts
 from bartack.errors import AgentError
-from bartack.journal import Entry, MemoryStore
+from bartack.journal import Entry
+from bartack.journal.memory import MemoryStore
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.tools import ToolCall
+from bartack.runtime.kernel.tools import TalkAsks, TalkWithdraws, ToolCall
 from bartack.runtime.memory.hub import MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -213,6 +215,8 @@ class Stage:
         self.stopped_prompts: list[int] = []
         self.answered: list[tuple[int, object, str]] = []
         """What agents were told of their calls: number of the request, value, problem."""
+        self.replies: list[tuple[str, AgentAnswer]] = []
+        """What agents were told of their questions, each with its own id."""
         self.stopped: list[str] = []
         self.shown: list[tuple[str, str]] = []
         self.slow_to_die: set[str] = set()
@@ -250,6 +254,9 @@ class Stage:
 
     def answer_call(self, action: act.AnswerCall) -> None:
         self.answered.append((action.request, plain(action.value.raw), action.error))
+
+    def answer_question(self, action: act.AnswerQuestion) -> None:
+        self.replies.append((action.question, action.answer))
 
     def stop_prompt(self, token: int) -> None:
         self.stopped_prompts.append(token)
@@ -316,12 +323,33 @@ class Stage:
         self.hub.run_ready()
 
     def call_tool(
-        self, request: int, tool: str = "do_1", token: int | None = None, **arguments: object
+        self,
+        request: int,
+        tool: str = "do_1",
+        token: int | None = None,
+        call_id: str = "",
+        **arguments: object,
     ) -> None:
         """An agent calls a tool; the one that was asked first by default."""
         chosen = token if token is not None else next(iter(self.prompts))
-        call = ToolCall(request, tool, msgspec.json.encode(arguments))
+        call = ToolCall(request, tool, msgspec.json.encode(arguments), call_id)
         self.hub.post(lambda core: core.tool_called(chosen, call))
+        self.hub.run_ready()
+
+    def ask_person(
+        self, asked: str | Mapping[str, object] = "Which one?", own_id: str = "a1", token: int | None = None
+    ) -> None:
+        """An agent asks a person; the one that was asked first by default."""
+        chosen = token if token is not None else next(iter(self.prompts))
+        given = {"text": asked} if isinstance(asked, str) else asked
+        question = msgspec.convert({"id": own_id, "text": "Which one?", **given}, type=AgentQuestion)
+        self.hub.post(lambda core: core.person_asked(chosen, TalkAsks(question)))
+        self.hub.run_ready()
+
+    def withdraw_question(self, own_id: str = "a1") -> None:
+        """The agent that was asked first does not wait for an answer any longer."""
+        chosen = next(iter(self.prompts))
+        self.hub.post(lambda core: core.question_withdrawn(chosen, TalkWithdraws(own_id)))
         self.hub.run_ready()
 
     def entries(self, *kinds: str) -> list[Entry]:
@@ -562,7 +590,7 @@ class Theatre(Stage):
 
     def _answer_questions(self) -> None:
         for number in list(self.core.state.questions):
-            asked = self.core.questions.asked(number)[0]
+            asked = self.core.questions.asked(number).args
             value = raw(self.answers[asked.question])
             self.hub.post(partial(_answer, number, value))
         self.hub.run_ready()

@@ -10,9 +10,11 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.span_check import check_spans
 from tests.unit.runtime.stage import Puppet, Stage, fields
 
-from bartack.messaging import LetterFilter, LetterPolicy, Overflow, Terms
+from bartack.messaging import LetterFilter, LetterPolicy, Overflow
+from bartack.messaging.options import Terms
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -205,6 +207,9 @@ class MailMachine(RuleBasedStateMachine):
             letter.message_id: letter.reason for letter in letters if letter.state in {"waiting", "expired"}
         }
         assert found == self.dead
+
+    def teardown(self) -> None:
+        check_spans(self.stage.store.entries)
 
     @invariant()
     def what_is_old_is_expired(self) -> None:

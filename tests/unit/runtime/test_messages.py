@@ -8,8 +8,8 @@ import pytest
 
 from bartack import Context, worker
 from bartack.errors import MessageTooLargeError
-from bartack.journal import INLINE_LIMIT
-from bartack.messaging import MAX_MESSAGE
+from bartack.journal.contract import INLINE_LIMIT
+from bartack.messaging.mailboxes import MAX_MESSAGE
 from bartack.testing import TestRun, run_worker
 
 PRODUCERS, RECEIVERS, EACH, KILLS = 8, 3, 20, 12

@@ -8,18 +8,21 @@ import msgspec
 import pytest
 from tests.unit.runtime.stage import Stage, raw
 
-from bartack.agents import AgentResult, Event, Surroundings
-from bartack.agents.protocol._messages import Source, Usage
+from bartack.agents import AgentResult
+from bartack.agents._prices import cost_usd, find_price
+from bartack.agents.program.adapter import Surroundings
+from bartack.agents.protocol.messages import Event, Source, Usage
 from bartack.config.load import ELSEWHERE, Config, check_resumed, find_workspace, load_config
 from bartack.config.timeouts import Timeouts
-from bartack.core import Redactor
+from bartack.core.redact import Redactor
 from bartack.errors import ConfigError, JournalError, QuestionTimeoutError
-from bartack.messaging import LetterPolicy, Terms
+from bartack.messaging import LetterPolicy
+from bartack.messaging.options import Terms
 from bartack.pipeline._agent_calls import _costs
-from bartack.pipeline.records._records import Spent
-from bartack.runtime.hub import agent_programs as programs_module
+from bartack.pipeline.records.records import Spent
 from bartack.runtime.hub import launch
-from bartack.runtime.hub.agent_programs import Programs, _Sink
+from bartack.runtime.hub.agents import requests as requests_module
+from bartack.runtime.hub.agents.programs import Programs, _Sink
 from bartack.runtime.hub.launch import _settings_of
 from bartack.runtime.hub.serve import Quiet
 from bartack.runtime.kernel.actions import StartPrompt
@@ -219,6 +222,17 @@ def surroundings(config: Config, tmp_path: Path) -> Surroundings:
     return made._surroundings
 
 
+def test_prices_of_the_settings_reach_agents(tmp_path: Path) -> None:
+    text = '[agents.prices]\n"some-model" = { input = 1, output = 2.5, cache_read = 3, cache_write = 4 }\n'
+    prices = surroundings(told(tmp_path, text), tmp_path).prices
+    usage = Usage(input_tokens=10**6, output_tokens=10**6, cache_read_tokens=10**6, cache_write_tokens=10**6)
+
+    price = find_price("some-model-2026", prices)
+    assert price is not None
+    assert cost_usd(usage, price) == 10.5
+    assert find_price("some-model-2026") is None
+
+
 def test_what_agents_may_see_and_leave_comes_from_the_settings(tmp_path: Path) -> None:
     text = '[redaction]\nnames = ["LOGIN"]\nexcept = ["PUBLIC_KEY"]\nmin_length = 3\n[artifacts]\nmax_bytes = 5\n'
     text += "[protocol]\nmax_violations = 1\nsuspect_grace_s = 2\n"
@@ -238,8 +252,8 @@ def test_the_trace_of_a_step_reaches_its_agent() -> None:
     command = s.CommandArgs(action="review", task_id="T-1", inputs={})
     told_too = msgspec.structs.replace(action, args=s.ThinkArgs(prompt="", name="n", command=command))
 
-    assert programs_module.make_request(action, "r", ".").trace == "00-1-2-01"
-    assert programs_module.make_request(told_too, "r", ".").trace == "00-1-2-01"
+    assert requests_module.make_request(action, "r", ".").trace == "00-1-2-01"
+    assert requests_module.make_request(told_too, "r", ".").trace == "00-1-2-01"
 
 
 # Dead letters.
@@ -344,11 +358,11 @@ def test_a_journal_is_as_durable_as_the_settings_say(
 ) -> None:
     opened: list[str] = []
 
-    def open_recorded(path: Path, **options: object) -> object:
+    def open_recorded(run: RunDir, **options: object) -> object:
         opened.append(str(options["durability"]))
         raise JournalError("seen enough")
 
-    monkeypatch.setattr(launch, "open_journal", open_recorded)
+    monkeypatch.setattr(RunDir, "open_journal", open_recorded)
     run = RunDir(tmp_path / ".bartack" / "runs" / "run-20260101-000000-00000000")
     run.make()
 

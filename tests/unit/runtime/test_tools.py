@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bartack import Context, ShellResult, step, worker
-from bartack.agents import Capabilities, Prompt, ScriptedReply
+from bartack.agents.scripted.scripted import Capabilities, Prompt, ScriptedReply
 from bartack.errors import (
     AgentCapabilityError,
     AgentError,
@@ -539,7 +539,7 @@ async def misused(ctx: Context, which: str) -> str:
         ("plain", "a tool must be an async function, not plain_function"),
         ("place", "tool by_place: an agent gives arguments by name, so all parameters must have one"),
         ("set", "tool of_sets: set cannot be serialised"),
-        ("twice", "two tools of a prompt have the same name"),
+        ("twice", "two tools of a prompt have the same name: not_typed; rename one of them"),
     ],
 )
 def test_what_is_no_tool_is_refused_at_the_call(which: str, problem: str) -> None:

@@ -11,16 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-from bartack.supervision import (
-    KEEPER,
-    Exited,
-    Gone,
-    ParentClient,
-    ParentEvent,
-    ParentReady,
-    Started,
-    StartFailed,
-)
 from bartack.supervision.forms import (
     Capture,
     Form,
@@ -31,6 +21,15 @@ from bartack.supervision.forms import (
     Word,
     pack_form,
     plain_of,
+)
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.parent.wire import (
+    Exited,
+    Gone,
+    ParentEvent,
+    ParentReady,
+    Started,
+    StartFailed,
 )
 
 PATIENCE_S: Final = 60.0

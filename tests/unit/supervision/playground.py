@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bartack.core import Backoff
+from bartack.core.backoff import Backoff
 from bartack.supervision.supervisor._child import (
     Answer,
     ChildDown,
@@ -15,7 +15,7 @@ from bartack.supervision.supervisor._child import (
 )
 from bartack.supervision.supervisor._core import SupervisorCore
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport
-from bartack.supervision.supervisor._spec import ChildSpec, Restart, Strategy, SupervisorSpec
+from bartack.supervision.supervisor.spec import ChildSpec, Restart, Strategy, SupervisorSpec
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 

@@ -13,7 +13,6 @@ from typing import Literal
 import pytest
 from tests.unit.supervision.form_keeper import Done, FormKeeper, captured, form, into, run, words
 
-from bartack.supervision import Exited, Gone, Started, descendants
 from bartack.supervision.forms import (
     CAPTURE_LIMIT,
     LIMIT_SIGNAL,
@@ -27,6 +26,8 @@ from bartack.supervision.forms import (
     Word,
     plain_of,
 )
+from bartack.supervision.parent.wire import Exited, Gone, Started
+from bartack.supervision.process.tree import descendants
 
 ON_LINUX = pytest.mark.skipif(
     sys.platform != "linux",

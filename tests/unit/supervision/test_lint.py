@@ -75,6 +75,11 @@ BAD = [
     ("nondeterminism", "@worker\nasync def w(ctx: Context):\n    await asyncio.sleep(1)"),
     ("nondeterminism", "@worker\nasync def w(ctx: Context):\n    return [os.listdir('.') for _ in x]"),
     ("forgotten_await", "@worker\nasync def w(ctx: Context):\n    ctx.sleep(1)"),
+    ("version_name", "@worker\nasync def w(ctx: Context, x: str):\n    await ctx.version(f'v{x}')"),
+    ("version_name", "@worker\nasync def w(ctx: Context):\n    await ctx.version('')"),
+    ("version_name", f"@worker\nasync def w(ctx: Context):\n    await ctx.version('{'x' * 101}')"),
+    ("version_name", "@worker\nasync def w(ctx: Context):\n    await ctx.version()"),
+    ("forgotten_await", "@worker\nasync def w(ctx: Context):\n    if ctx.version('a'):\n        pass"),
     (
         "caught_failure",
         "@worker\nasync def w(ctx: Context):\n    try:\n        await w()\n    except Exception:\n        pass",
@@ -101,6 +106,8 @@ def test_what_supervision_cannot_see_is_found_once(kind: str, code: str) -> None
 
 
 GOOD = [
+    "@worker\nasync def w(ctx: Context):\n    await ctx.version('a', 2, oldest=1)",
+    "@worker\nasync def w(ctx: Context):\n    await ctx.version(name='a')\n    await ctx.version(NAME)",
     "async def f():\n    async with asyncio.TaskGroup() as group:\n        group.create_task(g())",
     "async def f():\n    t = asyncio.create_task(g())\n    await t",
     "async def f(self):\n    self.t = asyncio.create_task(g())",

@@ -7,13 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bartack.telemetry import (
-    CATALOGUE,
-    NO_TELEMETRY,
+from bartack.telemetry import CATALOGUE, NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import (
     JournalCommitted,
     JournalPoisoned,
     JournalRecovered,
-    Telemetry,
     TelemetryHandlerFailed,
 )
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.telemetry import CATALOGUE, Event, JournalCommitted, JournalOpened, shape_of
+from bartack.telemetry import CATALOGUE, Event
+from bartack.telemetry.catalogue import JournalCommitted, JournalOpened, shape_of
 
 SRC = Path(__file__).parents[3] / "src/bartack"
 EVENTS = pytest.mark.parametrize("event_type", CATALOGUE.values(), ids=list(CATALOGUE))
@@ -42,7 +43,7 @@ def test_no_event_has_a_place_for_a_payload(event_type: type[Event]) -> None:
     annotations = {str(annotation) for annotation in event_type.__annotations__.values()}
 
     assert annotations <= {
-        f"{role}[{kind}]" for role in ("Measurement", "Metadata") for kind in ("int", "str", "bool")
+        f"{role}[{kind}]" for role in ("Measurement", "Metadata") for kind in ("int", "float", "str", "bool")
     }
     assert not {"value", "data", "payload", "content", "body"} & set(event_type.__struct_fields__)
 

@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
-from bartack.telemetry import (
-    Event,
+from bartack.telemetry import Event, StepStart, StepStop, Telemetry
+from bartack.telemetry.catalogue import (
     JournalCommitted,
     MailboxDelivered,
     MailboxSent,
@@ -29,10 +29,7 @@ from bartack.telemetry import (
     SendStart,
     SendStop,
     StepException,
-    StepStart,
-    StepStop,
     SupervisorChildRestarted,
-    Telemetry,
     WorkerStart,
     WorkerStop,
 )

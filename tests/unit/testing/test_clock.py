@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bartack.core import Clock
+from bartack.core.clock import Clock
 from bartack.testing import VirtualClock
 from bartack.testing._clock import START_US
 

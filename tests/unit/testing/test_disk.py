@@ -8,17 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bartack.testing import (
-    SECTOR,
-    Choose,
-    Doubt,
-    FaultyDisk,
-    Operation,
-    PowerCut,
-    keep_everything,
-    keep_nothing,
-    keep_only,
-)
+from bartack.testing import FaultyDisk, PowerCut
+from bartack.testing.disk import Operation
+from bartack.testing.platter import SECTOR, Choose, Doubt, keep_everything, keep_nothing, keep_only
 
 
 @pytest.fixture

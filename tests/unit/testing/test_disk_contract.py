@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bartack.core import Disk, RealDisk
+from bartack.core.disk import Disk, RealDisk
 from bartack.testing import FaultyDisk
 
 

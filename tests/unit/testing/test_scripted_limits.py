@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bartack.agents import ScriptedAgent
-from bartack.agents.scripted._scripted import read_script
+from bartack.agents.scripted.scripted import read_script
 from bartack.errors import DeadlockError, ScriptError
 from bartack.runtime import Context, worker
 from bartack.testing import run_worker, start_worker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,14 +15,16 @@ from hypothesis import HealthCheck, settings
 from schemathesis import Case
 from schemathesis.checks import positive_data_acceptance
 
+from bartack.resilience.loopback import open_listener
 from bartack.tracking.lineage._api import BASE, ENDPOINTS, REFUSALS, openapi, refusals_of
 from bartack.tracking.lineage._reference import reference_page
-from bartack.tracking.lineage._service import LineageService, open_listener
+from bartack.tracking.lineage._service import LineageService
 from bartack.tracking.lineage._store import LineageStore
 
 TOKEN = "a-token-for-tests-only"  # noqa: S105 - it guards nothing
 REFERENCE = Path(__file__).parents[3] / "docs/reference/lineage-api.md"
-EXAMPLES = 30
+EXAMPLES = 100 if "SOAK" in os.environ else 12
+"""For each operation. ``make soak`` tries more, and others each time."""
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 BEYOND_SCHEMAS = {"cursor", "parent_versions", "occurred_at", "since"}

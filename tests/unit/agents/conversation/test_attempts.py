@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from tests.unit.agents.stage import request_for
 
-from bartack.agents._config import NdjsonConfig
 from bartack.agents.conversation._attempts import Attempts
-from bartack.agents.protocol._codes import OWN_CODES, judge_agent_code
-from bartack.agents.protocol._messages import Usage
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.codes import OWN_CODES, judge_agent_code
+from bartack.agents.protocol.messages import Usage
 
 
 def attempts(root: Path, retries: int = 3, **changes: object) -> Attempts:
     config = msgspec.convert({"kind": "ndjson", "command": "x", "retries": retries}, type=NdjsonConfig)
-    return Attempts("stub", request_for("implement", root, **changes), config, lambda low, high: high)
+    return Attempts("stub", request_for("implement", root, **changes), config.limits, lambda low, high: high)
 
 
 def test_an_attempt_that_is_excused_does_not_count(tmp_path: Path) -> None:

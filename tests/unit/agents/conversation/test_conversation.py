@@ -9,29 +9,26 @@ import msgspec
 import pytest
 from tests.unit.agents.stage import ANSWERS, Stage, request_for
 
-from bartack.agents import (
-    AgentResult,
-    BadLine,
+from bartack.agents import AgentResult, BadLine, Line, read_line
+from bartack.agents._record import Link
+from bartack.agents.config import ProtocolConfig
+from bartack.agents.contract import CallFinished, CallNotice, CallRetry, ToolOutcome
+from bartack.agents.protocol.ids import moment
+from bartack.agents.protocol.lines import write_line
+from bartack.agents.protocol.messages import (
     Budget,
     Cancel,
     Command,
     Event,
     ExpectedOutput,
-    Line,
+    Hello,
     Notice,
-    ProtocolConfig,
+    Source,
     ToolCall,
-    ToolOutcome,
     ToolResult,
     ToolSpec,
     Version,
-    moment,
-    read_line,
-    write_line,
 )
-from bartack.agents._contract import CallFinished, CallNotice, CallRetry
-from bartack.agents._record import Link
-from bartack.agents.protocol._messages import Hello, Source
 from bartack.errors import (
     AgentAuthError,
     AgentBudgetError,
@@ -379,6 +376,19 @@ def test_wall_time_is_a_budget_too(tmp_path: Path) -> None:
     outcome = stage.ask(request_for("implement", tmp_path, budget=Budget(wall_s=20)))
 
     assert isinstance(outcome, AgentBudgetError)
+
+
+@pytest.mark.requirement("budgets-end-calls")
+def test_what_failed_attempts_have_used_counts_too(tmp_path: Path) -> None:
+    used = {"type": "progress", "usage": {"cost_usd": 0.6}}
+    first = {"events": [used], "error": "overloaded"}
+    second = {"events": [used, {**ANSWERS["implement"], "delay_s": 60}]}
+    stage = Stage(tmp_path, script_of("implement", first, second))
+
+    outcome = stage.ask(request_for("implement", tmp_path, budget=Budget(usd=1.0)))
+
+    assert isinstance(outcome, AgentBudgetError)
+    assert "it used 1.2 USD, 1 were reserved" in str(outcome)
 
 
 def test_what_all_attempts_used_is_added_up(tmp_path: Path) -> None:

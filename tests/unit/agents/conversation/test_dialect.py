@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
 from tests.unit.agents.stage import request_for
 
-from bartack.agents._config import NdjsonConfig
-from bartack.agents._contract import AgentResult, CallRetry, CallText, CallUsage, ToolOutcome
 from bartack.agents._record import AgentRecord, Link
+from bartack.agents.contract import (
+    AgentAnswer,
+    AgentQuestion,
+    AgentResult,
+    CallPermission,
+    CallRetry,
+    CallText,
+    CallUsage,
+    ToolOutcome,
+)
 from bartack.agents.conversation._actions import Action, CallOut, Done, NeedProcess, Report, StopProcess
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
-from bartack.agents.protocol._messages import Budget, Event, Reason, Source, ToolProblem, ToolSpec, Usage
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.messages import Budget, Event, Reason, Source, ToolProblem, ToolSpec, Usage
 from bartack.errors import AgentBudgetError
 from bartack.testing import VirtualClock
 
@@ -50,6 +60,11 @@ class Words:
                 talk.note_usage(Usage(cost_usd=float(rest)), final=False)
             case "tool":
                 talk.tools.call("t1", rest, {})
+            case "ask":
+                talk.questions.ask(AgentQuestion(id="a1", text=rest))
+            case "may":
+                question = AgentQuestion(id="p1", kind="permission", text="May it?", tool=rest)
+                talk.questions.ask(question)
             case "fail":
                 talk.fail(AgentFailure(rest, "it failed"))
             case "done":
@@ -68,6 +83,12 @@ class Words:
     def recover(self, read: str) -> Event | None:
         return self.answer(read.removeprefix("done ")) if read.startswith("done ") else None
 
+    def send_answer(self, question_id: str, answer: AgentAnswer) -> None:
+        self.wrote.append(f"answer {question_id} {answer.text or answer.refused}")
+
+    def delivered(self) -> list[str]:
+        return []
+
     def refuse_answers(self) -> None:
         self.wrote.append("refused")
 
@@ -76,6 +97,9 @@ class Words:
 
     def close(self) -> None:
         self.wrote.append("closed")
+
+
+E = TypeVar("E")
 
 
 class Wordy:
@@ -92,7 +116,9 @@ class Wordy:
             self.words = Words(talk)
             return self.words
 
-        self.talk = Conversation("wordy", request, config, AgentRecord("wordy"), speak, clock=self.clock)
+        self.talk = Conversation(
+            "wordy", request, config.limits, AgentRecord("wordy"), speak, clock=self.clock
+        )
         self.done: list[Action] = []
         self.talk.begin(earlier)
         self.perform()
@@ -123,7 +149,7 @@ class Wordy:
     def outcome(self) -> object:
         return next((action.outcome for action in self.done if isinstance(action, Done)), None)
 
-    def events(self, kind: type[object]) -> list[object]:
+    def events(self, kind: type[E]) -> list[E]:
         reports = [action.event for action in self.done if isinstance(action, Report)]
         return [event for event in reports if isinstance(event, kind)]
 
@@ -176,3 +202,39 @@ def test_an_answer_of_an_earlier_process_needs_no_command(tmp_path: Path) -> Non
     assert isinstance(wordy.outcome, AgentResult)
     assert wordy.outcome.harvested
     assert wordy.words.wrote == ["closed"]
+
+
+def test_time_does_not_count_while_a_person_is_asked(tmp_path: Path) -> None:
+    wordy = Wordy(tmp_path)
+    wordy.hear("ask which one?")
+
+    assert wordy.talk.next_due() is None
+    wordy.clock.advance(100_000)
+    wordy.talk.answered("a1", AgentAnswer(text="the first"))
+    wordy.talk.answered("a1", AgentAnswer(text="the second"))
+    wordy.hear("done thanks")
+
+    assert wordy.words.wrote[1] == "answer a1 the first"
+    assert not any("second" in line for line in wordy.words.wrote)
+    assert isinstance(wordy.outcome, AgentResult)
+
+
+def test_a_permission_is_reported_when_it_is_asked_for_and_when_it_is_given(tmp_path: Path) -> None:
+    wordy = Wordy(tmp_path)
+    wordy.hear("may Bash")
+    wordy.talk.answered("p1", AgentAnswer(text="deny", number="q4", by="me"))
+    wordy.perform()
+
+    reported = [(event.decision, event.by) for event in wordy.events(CallPermission)]
+    assert reported == [("asked", "question"), ("deny", "question q4")]
+
+
+def test_a_question_of_an_attempt_that_failed_is_not_answered(tmp_path: Path) -> None:
+    wordy = Wordy(tmp_path)
+    wordy.hear("ask which one?")
+    wordy.hear("fail overloaded")
+
+    wordy.talk.answered("a1", AgentAnswer(text="the first"))
+
+    assert not any("answer" in line for line in wordy.words.wrote)
+    assert wordy.talk.next_due() is not None

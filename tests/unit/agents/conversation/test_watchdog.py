@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.unit.agents.stage import request_for
 
-from bartack.agents._config import NdjsonConfig
 from bartack.agents._record import Link
 from bartack.agents.conversation._watchdog import Expired, Watchdog
-from bartack.agents.protocol._messages import Budget
+from bartack.agents.program_config import NdjsonConfig
+from bartack.agents.protocol.messages import Budget
 from bartack.testing import VirtualClock
 
 
@@ -22,7 +22,7 @@ class Watched:
         self.clock = VirtualClock()
         settings = {"kind": "ndjson", "command": "x", "stall_s": 100, "heartbeat_s": 0}
         config = msgspec.convert(settings, type=NdjsonConfig)
-        self.dog = Watchdog(config, request_for("implement", root, **changes), self.clock, None)
+        self.dog = Watchdog(config.limits, request_for("implement", root, **changes), self.clock, None)
         link = Link(pid=17)
         link.has_written = True
         self.dog.begin()
@@ -47,13 +47,12 @@ def test_progress_starts_a_stall_anew(tmp_path: Path) -> None:
 def test_no_limit_passes_while_a_tool_runs(tmp_path: Path) -> None:
     watched = Watched(tmp_path, timeout_s=50.0)
     watched.clock.advance(10)
-    watched.dog.watch.pause()
+    watched.dog.hold("t1")
 
     assert watched.after(1000) is None
     assert watched.dog.next_due("running") is None
 
-    watched.dog.watch.resume()
-    watched.dog.tool_returned()
+    watched.dog.release("t1")
     assert watched.dog.deadline_in_s == pytest.approx(40.0)
     assert watched.after(39) is None
     assert watched.after(2) == Expired("deadline")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from tests.unit.agents.stage import ANSWERS, Stage, request_for
 
-from bartack.agents._contract import AgentResult, CallNotice
+from bartack.agents.contract import AgentResult, CallNotice
 from bartack.errors import AgentError
 
 ACTIONS = pytest.mark.parametrize("action", ANSWERS)

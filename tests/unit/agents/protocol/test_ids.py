@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bartack.agents import command_key, conversation_id, correlation_id, moment, parse_moment
+from bartack.agents import command_key
+from bartack.agents.protocol.ids import conversation_id, correlation_id, moment, parse_moment
 from bartack.errors import CanonicalJsonError
 
 S0, S1 = "snap-7e991e837a4d", "snap-3db0dfa4e65d"

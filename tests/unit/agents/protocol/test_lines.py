@@ -4,21 +4,17 @@ import json
 
 import pytest
 
-from bartack.agents import (
+from bartack.agents import BadLine, Line, read_line
+from bartack.agents.protocol.lines import (
+    KEPT,
     MAX_LINE,
-    BadLine,
-    Command,
-    Event,
-    ExpectedOutput,
-    Line,
+    OVERLAP,
     LineReader,
-    Log,
-    Version,
-    read_line,
+    Splitter,
+    read_command,
     write_line,
 )
-from bartack.agents.protocol._lines import KEPT, OVERLAP, Splitter, read_command
-from bartack.agents.protocol._messages import Party, Retry
+from bartack.agents.protocol.messages import Command, Event, ExpectedOutput, Log, Party, Retry, Version
 from bartack.errors import LineTooLongError
 
 EVENT: dict[str, object] = {

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.agents.stage import ANSWERS, Stage, request_for
 
-from bartack.agents import AgentResult, findings_of
+from bartack.agents import AgentResult
+from bartack.agents.contract import CallFinished, CallText
+from bartack.agents.replies import findings_of
 from bartack.agents.scripted._script import Write, apply_write, ignored_members, load_script
-from bartack.agents.scripted._scripted import read_script
+from bartack.agents.scripted.scripted import read_script
 from bartack.errors import AgentError, AgentRequestError, ScriptError, UnsafePathError
 
 pytestmark = pytest.mark.requirement("scripts-are-played")
@@ -152,6 +154,18 @@ def test_a_refused_answer_is_made_anew_though_its_key_is_known(tmp_path: Path) -
     result = stage.result(request_for("review", tmp_path))
 
     assert (result.event.status, result.event.replayed) == ("approved", None)
+
+
+def test_what_a_reply_says_is_reported_before_it_waits(tmp_path: Path) -> None:
+    slow = reply("done", says="reading prices.py", delay_s=5.0)
+    stage = Stage(tmp_path, {"responses": {"implement": slow}})
+
+    stage.result(request_for("implement", tmp_path))
+
+    said = [event for event in stage.events if isinstance(event, CallText)]
+    assert [event.text for event in said] == ["reading prices.py"]
+    (finished,) = [event for event in stage.events if isinstance(event, CallFinished)]
+    assert (finished.at > said[0].at, finished.duration_s >= 5.0) == (True, True)
 
 
 def test_files_are_changed_before_anything_is_said(tmp_path: Path) -> None:

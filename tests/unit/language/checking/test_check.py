@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.language import Checked, Diagnostic, EntryPoint, NotLoaded, check, find_entry, tree
-from bartack.language.checking._program import Builtin, Declared, Local
+from bartack.language import Checked, Diagnostic, check, find_entry, tree
 from bartack.language.checking._types import describe
+from bartack.language.checking.modules import NotLoaded
+from bartack.language.checking.program import Builtin, Declared, EntryPoint, Local
 from bartack.language.syntax._near import nearest
 
 CORPUS = Path(__file__).parents[3] / "language" / "diagnostics"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.language import Checked, NotLoaded, check
-from bartack.language.checking._modules import MAX_MODULES
-from bartack.language.checking._program import Namespace
+from bartack.language import Checked, check
+from bartack.language.checking.modules import MAX_MODULES, NotLoaded
+from bartack.language.checking.program import Namespace
 
 
 def checked(entry: str = "main.pw", **files: str) -> Checked:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bartack.language import Checked, Compiled, NotLoaded, check, compile_program, has_errors, tree_json
+from bartack.language import Checked, Compiled, check, compile_program, has_errors
+from bartack.language.checking.modules import NotLoaded
+from bartack.language.compiling.tree import tree_json
 
 ROOT = Path(__file__).parents[4]
 NO_CODE = "the compiler does not support this"

@@ -6,7 +6,9 @@ from textwrap import dedent
 
 import pytest
 
-from bartack.language import NotLoaded, format, parse, reformat, tree, upgrade  # noqa: A004 - its door
+from bartack.language import format, parse, tree  # noqa: A004 - its door
+from bartack.language.checking.modules import NotLoaded
+from bartack.language.formatting.format import reformat, upgrade
 
 ROWS = {
     "operators": ("x=1+2*-3==y||!z", "x = 1 + 2 * -3 == y || !z\n"),

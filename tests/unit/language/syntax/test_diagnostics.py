@@ -6,8 +6,8 @@ import re
 
 from tests.unit.language.sketch import codes
 
-from bartack.language import CATALOGUE, Diagnostic, Span, has_errors, parse, settle
-from bartack.language.syntax._diagnostics import diagnose
+from bartack.language import CATALOGUE, Diagnostic, Span, has_errors, parse
+from bartack.language.syntax._diagnostics import diagnose, settle
 
 
 def test_a_code_says_by_its_number_how_severe_it_is() -> None:

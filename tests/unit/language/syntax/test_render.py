@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bartack.language import (
-    Diagnostic,
-    Fix,
-    Secondary,
-    Source,
-    Span,
-    parse,
-    render,
-    render_all,
-    summary,
-    to_json,
-)
-from bartack.language.syntax._diagnostics import diagnose
-from bartack.language.syntax._render import WIDEST, _width
+from bartack.language import Diagnostic, Source, Span, parse, render_all
+from bartack.language.syntax._diagnostics import Fix, Secondary, diagnose
+from bartack.language.syntax.render import WIDEST, _width, render, summary, to_json
 
 
 class More(TypedDict, total=False):

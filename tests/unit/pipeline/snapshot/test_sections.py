@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.pipeline.snapshot._sections import check_edit, find_headings, missing_titles, split_lines
+from bartack.pipeline.snapshot.sections import check_edit, find_headings, missing_titles, split_lines
 
 SPEC = b"""Preamble.
 

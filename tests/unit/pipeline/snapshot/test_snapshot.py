@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from bartack.errors import ManifestError, SnapshotReadError, SnapshotUnstableError
-from bartack.pipeline import FileEntry, SnapshotOptions, capture, compare, read_manifest, snapshot_id
-from bartack.pipeline.snapshot import _snapshot as under_test
-from bartack.pipeline.snapshot._manifest import verify_manifest, write_manifest
+from bartack.pipeline.snapshot import snapshot as under_test
+from bartack.pipeline.snapshot.listing import SnapshotOptions
+from bartack.pipeline.snapshot.manifest import verify_manifest, write_manifest
+from bartack.pipeline.snapshot.snapshot import capture
+from bartack.runtime.rundir.snapshots import FileEntry, compare, read_manifest, snapshot_id
 
 LONG_AGO_NS = 1_600_000_000 * 10**9
 COMMIT = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

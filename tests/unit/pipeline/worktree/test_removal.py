@@ -13,10 +13,10 @@ from tests.unit.pipeline.repository import git, make, put, trees
 
 import bartack.pipeline
 from bartack.errors import WorktreeDirtyError
-from bartack.pipeline import clear_trees
 from bartack.pipeline.worktree import _removal
 from bartack.pipeline.worktree._removal import drop_branches, list_trees, remove_tree
 from bartack.pipeline.worktree._worktrees import RESULT, Trees
+from bartack.pipeline.worktree.old_worktrees import clear_trees
 
 
 @pytest.fixture

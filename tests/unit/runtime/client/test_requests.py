@@ -12,11 +12,12 @@ import pytest
 
 from bartack.errors import DeliveryOptionError, TopicNameError
 from bartack.runtime.client import requests
-from bartack.runtime.client.async_connection import AsyncHubClient
-from bartack.runtime.client.async_session import AsyncMailbox, AsyncMailroom
+from bartack.runtime.client.asynchronous.connection import AsyncHubClient
+from bartack.runtime.client.asynchronous.session import AsyncMailbox, AsyncMailroom
 from bartack.runtime.client.connection import HubClient
+from bartack.runtime.client.peer import HubPeer
 from bartack.runtime.client.session import ForeignMailbox, ForeignMailroom
-from bartack.runtime.protocol.requests import Request
+from bartack.runtime.protocol.requests import BY_ID, REQUEST_ID, Request
 from bartack.runtime.rundir.layout import RunDir
 
 Asked = tuple[str, Request | None, bytes | None]
@@ -41,6 +42,7 @@ class Blocking(HubClient):
         request: Request | None = None,
         value: bytes | None = None,
         timeout_s: float | None = None,
+        by_id: str = "",
     ) -> bytes:
         self.asked = (do, request, value)
         return ANSWERS.get(do, b"null")
@@ -94,11 +96,19 @@ def test_the_names_of_mailboxes_are_sorted(tmp_path: Path) -> None:
     assert asyncio.run(AsyncMailroom(Awaited(RunDir(tmp_path))).names()) == ["a", "b"]
 
 
-def test_a_message_without_a_key_gets_one_that_no_other_has() -> None:
-    first, second = requests.send("orders", 1), requests.send("orders", 1)
+def test_a_request_that_changes_the_run_has_an_id_that_no_other_has(tmp_path: Path) -> None:
+    peer = HubPeer(RunDir(tmp_path))
 
-    assert first.request.key
-    assert first.request.key != second.request.key
+    ids = [peer._frame(do, None, None).id for do in (*BY_ID, *BY_ID)]
+
+    assert len(set(ids)) == 2 * len(BY_ID)
+    assert all(REQUEST_ID.fullmatch(one) for one in ids)
+    assert peer._frame("send", None, None, "mine").id == "mine"
+    assert {peer._frame(do, None, None).id for do in ("state", "ps", "receive", "ack", "renew")} == {""}
+
+
+def test_a_message_without_a_key_has_none() -> None:
+    assert requests.send("orders", 1).request.key == ""
 
 
 @pytest.mark.parametrize("recipients", ["orders", ["orders", "orders"]])

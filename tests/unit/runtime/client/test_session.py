@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bartack.core import open_watch
+from bartack.core.watch import open_watch
 from bartack.errors import DeadlineExceededError, SessionFailedError
 from bartack.runtime.client import session as _session
 from bartack.runtime.client.connection import HubClient
@@ -91,15 +91,15 @@ def test_a_failure_behind_the_watch_is_not_missed(
     """It comes between the watch and the first look, or behind that, just before anybody waits."""
 
     @contextmanager
-    def watch_first(path: str) -> Generator[object]:
-        with open_watch(path) as watch:
+    def watch_first() -> Generator[object]:
+        with open_watch(str(run.path)) as watch:
             if moment == "between":
                 fail(run)
             yield watch
 
     if moment != "between":
         monkeypatch.setattr(_session, "check_session", first_look_then_failure(run))
-    monkeypatch.setattr(_session, "open_watch", watch_first)
+    monkeypatch.setattr(run, "watch", watch_first)
 
     assert Session(run, SilentClient()).wait_failed(60).worker == "main"
 

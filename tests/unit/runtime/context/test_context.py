@@ -38,6 +38,7 @@ from bartack.runtime.context.decorators import worker
 from bartack.runtime.context.definitions import WorkerCall
 from bartack.runtime.context.mailbox import Mailbox
 from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import source_places as _source_places
 from bartack.runtime.scheduler.results import Budget, Outcome, Reply, ShellBytes, ShellResult
 
 Call = Callable[[Any], object]
@@ -394,6 +395,45 @@ def test_arguments_of_the_wrong_type_are_refused_by_the_delegating_worker(hub: F
 
     with pytest.raises(TypeMismatchError, match="expected str, found int"):
         hub.run(program)
+
+
+def test_the_hub_learns_where_in_the_program_workers_agents_and_people_are_asked(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> None:
+        await ctx.gather(
+            ctx.delegate(scout("a")),
+            ctx.spawn(scout("b")),
+            ctx.think("why?"),
+            ctx.ask("which?"),
+            ctx.shell("ls"),
+        )
+
+    hub.start(program)
+    hub.settle()
+
+    first = program.__code__.co_firstlineno + 2
+    sites = {frame.step: frame.site for frame in hub.said(f.Step)}
+    assert sites == {
+        "delegate": f.Site(__file__, first),
+        "spawn": f.Site(__file__, first + 1),
+        "think": f.Site(__file__, first + 2),
+        "ask": f.Site(__file__, first + 3),
+        "shell": None,
+    }
+
+
+def test_a_place_in_the_program_of_a_run_is_named_from_its_root(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def program(ctx: Context) -> None:
+        await ctx.ask("which?")
+
+    for kept, file in ((Path(__file__).parent, Path(__file__).name), (Path("/elsewhere"), None)):
+        monkeypatch.setattr(_source_places._sources, "kept", f"{kept}/")
+        hub.start(program)
+        hub.settle()
+
+        site = hub.said(f.Step)[-1].site
+        assert (site and site.file) == file
 
 
 def test_a_spawned_worker_is_joined_and_cancelled_by_its_path(hub: FakeHub) -> None:

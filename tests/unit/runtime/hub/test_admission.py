@@ -14,7 +14,7 @@ from bartack.runtime.hub.connection import Connection
 from bartack.runtime.protocol.frames import Hello
 from bartack.runtime.protocol.requests import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime.state.run_state import State
-from bartack.supervision import read_facts
+from bartack.supervision.process.system import read_facts
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere the system does not tell who it is"

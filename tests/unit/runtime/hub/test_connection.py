@@ -73,3 +73,13 @@ def test_what_is_urgent_overtakes_what_waits_for_a_peer_that_does_not_read() -> 
     places = [place for place, body in enumerate(bodies) if b"leave" in body]
     assert len(places) == 1
     assert places[0] < len(bodies) // 2
+
+
+def test_how_long_a_peer_is_silent_or_does_not_read_goes_by_the_clock_of_the_hub() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(1, ours, now=iter([5.0, 8.0]).__next__)
+        while connection.waiting_bytes < HIGH_WATER:
+            connection.send(b"x" * 64 * 1024)
+
+    assert (connection.opened_at, connection.stuck_since) == (5.0, 8.0)

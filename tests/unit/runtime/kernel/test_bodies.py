@@ -12,6 +12,7 @@ from tests.unit.runtime.stage import (
 
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
+from bartack.runtime.state.timeline import Timeline
 
 
 def test_what_a_worker_noted_and_printed_is_durable_with_the_next_commit_and_shown_then() -> None:
@@ -41,6 +42,21 @@ def test_a_body_that_ends_at_once_is_one_entry() -> None:
 
     assert main.value(1) == 7
     assert stage.kinds()[-2:] == ["hub.started", "step.finished"]
+
+
+@pytest.mark.requirement("times-are-measured")
+def test_the_time_of_a_body_is_what_its_worker_measured_however_late_the_hub_read_its_begin() -> None:
+    stage = Stage()
+    main = stage.begin()
+    main.begin(1)
+    stage.clock.advance(0.01)
+    main.say(f.Done(i=1, p="main", n=1, step="body", fp="fp-body", v=raw(7), took_us=250_000))
+    main.begin(2)
+    main.say(f.Done(i=2, p="main", n=2, step="body", fp="fp-body", e=error(), took_us=90))
+
+    ended = [entry.data["took_us"] for entry in stage.entries("step.finished", "step.failed")]
+    assert ended == [250_000, 90]
+    assert [step.duration_s for step in Timeline.of(stage.entries()).steps] == [0.25, 0.00009]
 
 
 def test_a_body_that_begins_and_is_given_up_in_one_turn_is_cancelled() -> None:

@@ -295,6 +295,21 @@ def test_a_spawned_worker_runs_beside_and_is_joined() -> None:
     assert main.value(main.step(3, "join", s.JoinArgs(path=str(path)))) == "done"
 
 
+@pytest.mark.requirement("places-are-journaled")
+@pytest.mark.parametrize(("kind", "entry"), [("delegate", "step.started"), ("spawn", "worker.spawned")])
+def test_the_journal_has_where_a_worker_was_asked_for(kind: str, entry: str) -> None:
+    stage = Stage()
+    site = f.Site("team.py", 12)
+    asked = raw(s.DelegateArgs(workers=["prog:a"]))
+    stage.begin().say(
+        f.Step(i=1, p="main", n=1, step=kind, fp="fp", a=asked, v=msgspec.Raw(b"[{}]"), site=site)
+    )
+
+    assert stage.entries(entry)[-1].data["site"] == {"file": "team.py", "line": 12}
+    (child,) = stage.core.state.children_of(("main", 1))
+    assert child.site == site
+
+
 def test_joining_a_worker_that_is_not_there_is_an_error() -> None:
     main = Stage().begin()
 

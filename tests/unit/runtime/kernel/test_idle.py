@@ -6,6 +6,7 @@ import pytest
 from tests.unit.runtime.stage import Puppet, Stage, delegate
 
 from bartack.runtime.kernel.idle import is_blocked_on_people
+from bartack.runtime.kernel.turn import CommitBatch
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 
@@ -103,15 +104,22 @@ def test_a_session_that_failed_needs_nobody(stage: Stage) -> None:
     assert not is_blocked_on_people(stage.core)
 
 
-def test_who_listens_hears_every_entry_in_its_place(stage: Stage) -> None:
-    assert stage.core.turn.take_recorded() == []
-    stage.core.turn.listen()
+def test_who_listens_hears_every_entry_in_its_place(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = stage.core.turn
+    batches: list[CommitBatch] = []
+    begin = turn.begin_commit
+
+    def begin_commit() -> CommitBatch:
+        batches.append(begin())
+        return batches[-1]
+
+    monkeypatch.setattr(turn, "begin_commit", begin_commit)
+    turn.listen()
     stage.begin().step(1, "ask", QUESTION)
 
-    heard = stage.core.turn.take_recorded()
+    heard = [recorded for batch in batches for recorded in batch.recorded]
 
     kinds = ("run.created", "worker.spawned", "hub.started", "step.started")
     written = [(entry.seq, entry.at, entry.kind) for entry in stage.entries(*kinds)]
     assert [(recorded.seq, recorded.at, recorded.data.kind) for recorded in heard] == written
     assert isinstance(heard[-1].data, e.StepStarted)
-    assert stage.core.turn.take_recorded() == []

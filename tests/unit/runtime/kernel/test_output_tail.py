@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from bartack.core import SecretRule
+from bartack.core.redact import SecretRule
 from bartack.runtime.hub.commands import _read_end
 from bartack.runtime.kernel.output_tail import ASIDE, keep_end
 from bartack.runtime.protocol.steps import ShellArgs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.unit.runtime.stage import (
     Puppet,
@@ -12,7 +13,7 @@ from tests.unit.runtime.stage import (
     fields,
 )
 
-from bartack.errors import AgentError, QuestionAnsweredError
+from bartack.errors import AgentError, AgentExitedError, QuestionAnsweredError
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.protocol import steps as s
 
@@ -35,6 +36,19 @@ def test_a_prompt_is_written_down_before_the_agent_is_called() -> None:
     stage.end_prompt(reply())
 
     assert fields(main.value(i))["text"] == "that"
+
+
+@pytest.mark.requirement("prompts-are-journaled")
+@pytest.mark.parametrize("prompt", ["what? " * 50, "x" * 70_000], ids=["inline", "blob"])
+def test_the_journal_has_the_whole_prompt(prompt: str) -> None:
+    stage = Stage()
+    args = s.ThinkArgs(prompt=prompt, name="ask-it", system="be brief")
+    stage.begin().step(1, "think", args)
+
+    (entry,) = stage.entries("step.started")
+    value = stage.core.turn.load(entry.value, entry.ref)
+    assert msgspec.json.decode(value, type=s.ThinkArgs) == args
+    assert (entry.ref is not None) == (len(prompt) > 65_536)
 
 
 def test_an_agent_that_fails_is_an_error() -> None:
@@ -76,6 +90,19 @@ def test_the_same_prompt_three_times_has_three_keys_and_a_second_attempt_the_sam
 
     again = next(iter(stage.prompts.values()))
     assert (again.key, again.attempt) == (keys[0], 2)
+
+
+@pytest.mark.requirement("estimates-are-marked")
+def test_a_cost_that_was_computed_is_recorded_as_such() -> None:
+    stage = Stage()
+    main = stage.begin()
+    think(main, 1)
+    stage.end_prompt(reply(0.5))
+    before = stage.core.state.usd_estimated
+    think(main, 2)
+    stage.end_prompt(AgentExitedError("a", "it died", usd=0.5, usd_estimated=True))
+
+    assert (before, stage.core.state.usd_estimated, stage.core.state.spent_usd) == (False, True, 1.0)
 
 
 def test_money_is_reserved_while_a_prompt_runs_and_settled_when_it_ends() -> None:

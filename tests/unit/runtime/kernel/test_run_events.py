@@ -9,20 +9,14 @@ from tests.unit.runtime.kernel.test_mail_events import Told, last, listening, na
 from tests.unit.runtime.stage import Puppet, Stage, fields, raw
 
 from bartack.errors import AgentError
-from bartack.messaging import Terms
+from bartack.messaging.options import Terms
 from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.workers import ProcessEnd
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
-from bartack.telemetry import (
-    Event,
-    MailboxSent,
-    SendStart,
-    StepStart,
-    Telemetry,
-    WorkerStart,
-)
+from bartack.telemetry import Event, StepStart, Telemetry
+from bartack.telemetry.catalogue import MailboxSent, SendStart, WorkerStart
 
 SHELL = s.ShellArgs(pipeline=[["make"]])
 
@@ -197,6 +191,18 @@ def test_a_parent_program_is_told_like_a_child_and_fails_the_session_when_it_die
     failure = stage.core.state.failure
     assert failure is not None
     assert failure.error.type.endswith(":SupervisorExhaustedError")
+
+
+def test_processes_of_an_earlier_hub_that_were_killed_are_recorded_and_shown() -> None:
+    stage, told = listening("process.*")
+    stage.core.start(orphans=["sleep 1000", "cat"])
+    stage.hub.finish_turn()
+
+    run = stage.core.state.run_id
+    killed = {"count": 2, "worker": "", "commands": "sleep 1000, cat", "run": run}
+    assert told == [("process.orphan_killed", killed)]
+    text = "terminated 2 processes that an earlier hub had left running: sleep 1000; cat"
+    assert ("note", text) in stage.shown
 
 
 def test_what_a_process_left_behind_is_told_and_shown() -> None:

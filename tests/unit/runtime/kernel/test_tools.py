@@ -6,6 +6,7 @@ import pytest
 from tests.unit.runtime.stage import Puppet, Stage, error, raw
 
 from bartack.errors import AgentError
+from bartack.runtime.kernel.tools import TalkBegins
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -158,13 +159,31 @@ def test_an_agent_that_begins_again_is_told_what_is_recorded_from_the_first_call
     returns(main, "one")
     stage.call_tool(2, "do_2")
 
-    stage.core.prompts.begins_again(1)
+    stage.core.prompts.begins_again(1, TalkBegins())
     stage.call_tool(3)
     stage.call_tool(4, "do_2")
     returns(main, "two", 2)
 
     assert called(main) == [("main/do:1.1", "do_1"), ("main/do:1.2", "do_2")]
     assert stage.answered == [(1, "one", ""), (3, "one", ""), (4, "two", "")]
+
+
+def test_an_agent_that_continues_is_told_what_is_recorded_from_the_first_call_on_that_it_does_not_have() -> (
+    None
+):
+    stage = Stage()
+    main = stage.begin()
+    think(main)
+    stage.call_tool(1, call_id="a")
+    returns(main, "one")
+    stage.call_tool(2, call_id="b")
+    returns(main, "two", 2)
+
+    stage.core.prompts.begins_again(1, TalkBegins(("a",)))
+    stage.call_tool(3, call_id="c")
+
+    assert called(main) == [("main/do:1.1", "do_1"), ("main/do:1.2", "do_1")]
+    assert stage.answered == [(1, "one", ""), (2, "two", ""), (3, "two", "")]
 
 
 def test_the_time_that_tools_take_does_not_count_against_the_agent() -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from bartack.errors import UsageError
-from bartack.language import EntryPoint, check, find_entry
+from bartack.language import check, find_entry
+from bartack.language.checking.program import EntryPoint
 from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
 
 SOURCE = """\

@@ -12,8 +12,9 @@ import pytest
 
 from bartack.runtime.rundir.inside import CREATOR, UNKNOWN, Inside, find_enclosing, is_allowed
 from bartack.runtime.state import entries as e
-from bartack.supervision import KEEPER, Exited, ParentClient
-from bartack.supervision.process._cgroup import NoCgroupsError, open_cgroup_tree
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.parent.wire import Exited
+from bartack.supervision.process.cgroup import NoCgroupsError, open_cgroup_tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads what Linux tells of processes")
 

@@ -12,13 +12,13 @@ from bartack.runtime.rundir.layout import RunDir
 def test_a_socket_of_somebody_else_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(tmp_path / "run-1")
     run.make()
-    with run.listen():
+    with run.socket.listen():
         if os.getuid() == 0:
-            os.chown(run.socket, 65534, -1)  # what root owns may be joined by every user
-        monkeypatch.setattr("os.getuid", lambda: os.stat(run.socket).st_uid + 1)
+            os.chown(run.socket.path, 65534, -1)  # what root owns may be joined by every user
+        monkeypatch.setattr("os.getuid", lambda: os.stat(run.socket.path).st_uid + 1)
 
         with pytest.raises(PeerRefusedError, match="not a socket of this user"):
-            run.connect(1.0)
+            run.socket.connect(1.0)
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR"])
@@ -32,9 +32,9 @@ def test_a_run_is_joined_however_long_its_path_and_that_of_the_temporary_directo
     run = RunDir(deep / "run-1")
     run.make()
 
-    with run.listen() as listener, run.connect(1.0):
+    with run.socket.listen() as listener, run.socket.connect(1.0):
         accepted, _ = listener.accept()
 
     accepted.close()
-    run.remove_socket()
-    assert not run.socket.is_symlink()
+    run.socket.remove()
+    assert not run.socket.path.is_symlink()

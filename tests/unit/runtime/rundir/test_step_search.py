@@ -119,9 +119,9 @@ def test_a_step_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("byte", [b"x", b"\n"])
 def test_a_damaged_line_is_not_shown(tmp_path: Path, byte: bytes) -> None:
     run = write(played().journal, tmp_path)
-    text = run.journal.read_bytes()
+    text = (run.path / "journal.ndjson").read_bytes()
     place = text.index(b'"begin"')
-    run.journal.write_bytes(text[:place] + byte + text[place + 1 :])
+    (run.path / "journal.ndjson").write_bytes(text[:place] + byte + text[place + 1 :])
 
     with pytest.raises(JournalCorruptError):
         find_step(run, "team:1", large=0)

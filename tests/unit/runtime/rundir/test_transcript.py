@@ -12,6 +12,7 @@ import pytest
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.paths import worker_path
+from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.pipeline_transcript import FactTranscript, fact_transcript
 from bartack.runtime.rundir.shown import Shown
 from bartack.runtime.rundir.transcript import Transcript, count_outputs, lost_lines, read_transcript
@@ -42,7 +43,7 @@ def full(room: int) -> Callable[[int, bytes], int]:
 
 
 def open_transcript(place: Path) -> Transcript:
-    return Transcript(place, place / "transcript.txt", lambda: "bartack [run] of: nothing")
+    return Transcript(RunDir(place), place / "transcript.txt", lambda: "bartack [run] of: nothing")
 
 
 def said(place: Path) -> list[str]:
@@ -92,7 +93,7 @@ def test_texts_of_branches_and_tools_are_those_of_their_worker(tmp_path: Path, j
     write(journal, "a", p="main/1.4.2")
     write(journal, "b", p="main/do:5.1", channel="log")
 
-    assert [line[13:] for line in lost_lines(tmp_path, tmp_path / "none")] == [
+    assert [line[13:] for line in lost_lines(RunDir(tmp_path), tmp_path / "none")] == [
         "main/1: a\n",
         "main: [log] b\n",
     ]
@@ -117,7 +118,7 @@ def test_a_line_lost_in_the_middle_comes_back_in_its_place(tmp_path: Path, journ
     transcript.add(Shown("print", "main", "three"))
     transcript.close()
 
-    assert [line[13:] for line in lost_lines(tmp_path, tmp_path / "transcript.txt")] == [
+    assert [line[13:] for line in lost_lines(RunDir(tmp_path), tmp_path / "transcript.txt")] == [
         "main: two\n",
         "main: two\n",
     ]
@@ -175,7 +176,7 @@ def tell(journal: FileJournal, data: e.EntryData, value: object = None) -> None:
 
 def told(place: Path) -> list[str]:
     """The lines of the facts without their times."""
-    lines = fact_transcript(place).decode().splitlines()
+    lines = fact_transcript(RunDir(place)).decode().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  ", line) for line in lines)
     return [line[22:] for line in lines]
 
@@ -194,6 +195,15 @@ def test_each_fact_is_a_line_of_who_and_what(tmp_path: Path, journal: FileJourna
     tell(journal, e.HubStopped(reason="waiting"))
     tell(journal, e.HubStarted(hub=2))
     tell(journal, e.StepFinished(p="main", n=4, step="ask", fp="f", by="maria"), "yes")
+    asked = e.QuestionAsked(
+        p="main", n=5, id="q2", ask="permission", agent="builder", tool="Bash", about="may it?"
+    )
+    tell(journal, asked, {"text": "may it?"})
+    tell(journal, e.QuestionSettled(id="q2", answer="allow", by="maria"))
+    tell(
+        journal, e.QuestionAsked(p="main", n=5, id="q3", agent="builder", about="which?"), {"text": "which?"}
+    )
+    tell(journal, e.QuestionSettled(id="q3", how="superseded"))
     error = ErrorData(type="bartack.errors:TestsGateError", message="the tests fail\nmore")
     tell(journal, e.WorkerEnded(path="main/3:task", error=error, final=True))
     tell(journal, e.WorkerCrashed(path="main", incarnation=1, reason="killed"))
@@ -210,6 +220,10 @@ def test_each_fact_is_a_line_of_who_and_what(tmp_path: Path, journal: FileJourna
         "bartack            the run was stopped: waiting",
         "bartack            run resumed",
         'bartack            q1 answered by maria: "yes"',
+        "bartack            question q2: agent builder asks: may it? [Bash]",
+        "bartack            q2 answered by maria: allow",
+        "bartack            question q3: agent builder asks: which?",
+        "bartack            q3 superseded",
         "bartack            main/3:task failed: TestsGateError: the tests fail",
         "bartack            main crashed: killed",
         "bartack            main failed: TestsGateError: the tests fail",
@@ -222,7 +236,7 @@ def test_a_line_of_facts_is_never_long_and_steers_no_terminal(tmp_path: Path, jo
     tell(journal, e.OutputWritten(p="main", n=1, channel="log"), "x" * 1000)
     tell(journal, e.OutputWritten(p="main", n=2, channel="log"), "\x1b[2J\nand \u202e")
 
-    _, long, steering = fact_transcript(tmp_path).decode().splitlines()
+    _, long, steering = fact_transcript(RunDir(tmp_path)).decode().splitlines()
 
     assert (len(long), long[-1]) == (400, "…")
     assert steering.endswith("  \\x1b[2J\\nand \\u202e")
@@ -235,7 +249,7 @@ def test_a_transcript_of_facts_is_the_same_bytes_whatever_becomes_of_the_file(
 ) -> None:
     begin(journal)
     file = tmp_path / "transcript.txt"
-    transcript = FactTranscript(tmp_path, file)
+    transcript = FactTranscript(RunDir(tmp_path), file)
     hurts: list[Callable[[], object]] = [
         file.unlink,
         lambda: os.truncate(file, file.stat().st_size // 2),
@@ -246,19 +260,19 @@ def test_a_transcript_of_facts_is_the_same_bytes_whatever_becomes_of_the_file(
     for number, hurt in enumerate(hurts):
         write(journal, f"fact {number}", channel="log")
         transcript.add(Shown("log", "main", "whatever"))
-        assert file.read_bytes() == fact_transcript(tmp_path)
+        assert file.read_bytes() == fact_transcript(RunDir(tmp_path))
         hurt()
         transcript.look()
-        assert file.read_bytes() == fact_transcript(tmp_path)
+        assert file.read_bytes() == fact_transcript(RunDir(tmp_path))
     write(journal, "lost", channel="log")
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full(room))
         transcript.add(Shown("note", "main", "whatever"))
-        assert file.read_bytes() != fact_transcript(tmp_path)
+        assert file.read_bytes() != fact_transcript(RunDir(tmp_path))
     write(journal, "behind it", channel="log")
     transcript.close()
 
-    assert file.read_bytes() == fact_transcript(tmp_path)
+    assert file.read_bytes() == fact_transcript(RunDir(tmp_path))
     assert len(told(tmp_path)) == len(hurts) + 3
 
 
@@ -268,14 +282,14 @@ def test_a_resumed_run_finds_a_line_that_was_changed_without_changing_the_size(
     begin(journal)
     write(journal, "one", channel="log")
     file = tmp_path / "transcript.txt"
-    FactTranscript(tmp_path, file).repair(1)
+    FactTranscript(RunDir(tmp_path), file).repair(1)
     file.write_bytes(file.read_bytes().replace(b"one", b"two"))
 
-    again = FactTranscript(tmp_path, file)
+    again = FactTranscript(RunDir(tmp_path), file)
     again.repair(1)
     again.close()
 
-    assert file.read_bytes() == fact_transcript(tmp_path)
+    assert file.read_bytes() == fact_transcript(RunDir(tmp_path))
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -285,9 +299,9 @@ def test_what_a_transcript_of_facts_lacks_is_read_from_the_journal(
     begin(journal)
     write(journal, "one", "two", channel="log")
     file = tmp_path / "transcript.txt"
-    whole = fact_transcript(tmp_path).decode().splitlines(keepends=True)
+    whole = fact_transcript(RunDir(tmp_path)).decode().splitlines(keepends=True)
 
-    assert lost_lines(tmp_path, file) == whole
+    assert lost_lines(RunDir(tmp_path), file) == whole
     file.write_text(whole[0] + whole[1][:30])
-    assert lost_lines(tmp_path, file) == whole[1:]
-    assert read_transcript(tmp_path, file) == fact_transcript(tmp_path)
+    assert lost_lines(RunDir(tmp_path), file) == whole[1:]
+    assert read_transcript(RunDir(tmp_path), file) == fact_transcript(RunDir(tmp_path))

@@ -7,9 +7,12 @@ import contextlib
 import copy
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
+from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -30,9 +33,10 @@ from bartack.runtime.context.context import Context
 from bartack.runtime.context.decorators import step
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.durations import LONGEST_S
+from bartack.runtime.protocol.step_key import step_key
+from bartack.runtime.scheduler import bodies as _bodies
 from bartack.runtime.scheduler import body_threads as _body_threads
 from bartack.runtime.scheduler.body import Retry, StepInfo, step_info
-from bartack.runtime.scheduler.fingerprint import step_key
 
 CALLS: list[object] = []
 INFOS: list[StepInfo] = []
@@ -128,6 +132,37 @@ def test_a_body_is_framed_by_begin_and_done(hub: FakeHub) -> None:
     assert (begin.timeout_s, begin.grace_s, begin.max_crashes) == (600.0, 0.0, 3)
     assert (done.p, done.n, done.step, done.fp) == ("main", 1, "body", begin.fp)
     assert bytes(cast("msgspec.Raw", done.v)) == b"42"
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock goes on by 7 ms each time that it is read."""
+    clock = SimpleNamespace(monotonic_ns=count(7_000_000, 7_000_000).__next__, time_ns=time.time_ns)
+    monkeypatch.setattr(_body_threads, "time", clock)
+    monkeypatch.setattr(_bodies, "time", clock)
+
+
+@pytest.mark.requirement("times-are-measured")
+@pytest.mark.usefixtures("ticking")
+def test_the_time_of_a_body_is_measured_where_it_runs(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> None:
+        await double(1)
+        await double_later(2)
+        await ctx.gather(double(3))
+        await timed(4)
+        with contextlib.suppress(QuotaError):
+            await run_out(5)
+
+    hub.start(program)
+    hub.wait_for_bodies()
+
+    hub.result()
+    assert [done.took_us for done in hub.said(f.Done)] == [7_000] * 5
+
+
+@step(timeout_s=60)
+def timed(x: int) -> int:
+    return x
 
 
 def test_a_replayed_body_is_not_executed(hub: FakeHub) -> None:

@@ -7,7 +7,8 @@ import re
 import msgspec
 import pytest
 
-from bartack.runtime.scheduler.fingerprint import Fingerprints, step_key
+from bartack.runtime.protocol.step_key import step_key
+from bartack.runtime.scheduler.fingerprint import Fingerprints
 
 RUN = "/home-of-somebody/project/.bartack/runs/run-20260131-235959-0f3a91c7"
 WORKSPACE = "/home-of-somebody/project"

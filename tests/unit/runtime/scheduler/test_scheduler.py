@@ -165,12 +165,25 @@ def test_too_many_steps_are_refused(hub: FakeHub, monkeypatch: pytest.MonkeyPatc
 def test_asking_for_more_than_a_frame_holds_is_refused(hub: FakeHub) -> None:
     async def program(ctx: Context) -> str:
         with pytest.raises(MessageTooLargeError):
-            await ctx.think("x" * 600_000)
+            await ctx.think("x" * 2_200_000)
+        with pytest.raises(MessageTooLargeError):
+            await ctx.ask("x" * 600_000)
         with pytest.raises(MessageTooLargeError):
             ctx.print("x" * 600_000)
         return "went on"
 
     assert hub.run(program) == "went on"
+
+
+def test_a_prompt_of_a_million_characters_is_asked(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> None:
+        await ctx.think("\n" * 1_000_000)
+
+    hub.start(program)
+    hub.settle()
+
+    (step,) = hub.said(f.Step)
+    assert b"\\n" * 1_000_000 in bytes(step.a)
 
 
 def test_a_long_value_goes_beside_the_frame(hub: FakeHub) -> None:

@@ -13,6 +13,7 @@ import pytest
 from bartack.errors import EntryError, RunNotActiveError
 from bartack.journal import Entry, open_journal, open_reader
 from bartack.runtime import Context, worker
+from bartack.runtime.client.answering import answer_question
 from bartack.runtime.client.manage import cancel_run, fail_run
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.layout import RunDir
@@ -20,7 +21,7 @@ from bartack.runtime.rundir.origin import mark_of
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.apply import add_entry, apply
 from bartack.runtime.state.run_state import RunStatus, State
-from bartack.runtime.state.status import MOVES, Happening, happening_of, moving
+from bartack.runtime.state.status import MOVES, Happening, happening_of, moving, worker_status
 from bartack.runtime.state.worker_state import NO_VALUE
 from bartack.testing import TestRun
 
@@ -52,6 +53,10 @@ BEGINNING: Final = (
     e.RunCreated(run="r", worker="t:main", name="main", program="t.py", workspace="/w", root="/w", seed=1),
     e.WorkerSpawned(path="main", worker="t:main"),
     e.HubStarted(hub=1),
+)
+ASKED_BY_AGENT: Final = (
+    e.StepStarted(p="main", n=1, step="think", fp="f"),
+    e.QuestionAsked(p="main", n=1, id="q1", ask="permission", agent="a"),
 )
 
 Move = tuple[RunStatus, Happening, RunStatus]
@@ -166,14 +171,17 @@ def failed_and_resumed(run: TestRun[None]) -> set[Move]:
         return moves_of(run.journal)
 
 
-def left_alone(place: Path, status: RunStatus) -> RunDir:
-    """A run with this status that nobody runs."""
+def left_alone(place: Path, status: RunStatus, first: tuple[e.EntryData, ...] = ()) -> RunDir:
+    """A run with this status that nobody runs, in which this happened first."""
     run = RunDir(place / f"run-20260101-000000-{status}")
     run.make()
     with open_journal(run.path) as journal:
-        for data in (*BEGINNING, *WAYS[status]):
+        for data in (*BEGINNING, *first, *WAYS[status]):
             own = isinstance(data, e.RunCreated)
-            journal.append(data.kind, msgspec.structs.replace(data, origin=mark_of(run)) if own else data)
+            value = b'{"text":"May it?"}' if isinstance(data, e.QuestionAsked) else None
+            journal.append(
+                data.kind, msgspec.structs.replace(data, origin=mark_of(run)) if own else data, value
+            )
     return run
 
 
@@ -186,6 +194,12 @@ def moves_without_a_hub(place: Path) -> set[Move]:
             act(run, "because")
             with open_reader(run.path) as reader:
                 seen |= moves_of(reader.read())
+    resumable: tuple[RunStatus, ...] = ("running", "interrupted", "failed")
+    for asked in resumable:
+        run = left_alone(place / "asked", asked, ASKED_BY_AGENT)
+        answer_question(run, "q1", b'"allow"')
+        with open_reader(run.path) as reader:
+            seen |= moves_of(reader.read())
     return seen
 
 
@@ -241,13 +255,13 @@ def test_a_worker_takes_its_own_questions_with_it() -> None:
 @pytest.mark.parametrize("status", ["completed", "cancelled", "aborted"])
 def test_nobody_cancels_or_fails_what_has_ended_for_good(tmp_path: Path, status: RunStatus) -> None:
     run = left_alone(tmp_path, status)
-    before = run.journal.read_bytes()
+    before = (run.path / "journal.ndjson").read_bytes()
 
     for act in (cancel_run, fail_run):
         with pytest.raises(RunNotActiveError):
             act(run, "because")
 
-    assert run.journal.read_bytes().startswith(before)
+    assert (run.path / "journal.ndjson").read_bytes().startswith(before)
     with open_reader(run.path) as reader:
         assert "run.ended" not in [entry.kind for entry in list(reader.read())[5:]]
 
@@ -275,3 +289,25 @@ def test_the_reference_shows_the_table() -> None:
         for happening, afters in known.items()
         for after in afters
     }
+
+
+@pytest.mark.parametrize(
+    ("ended", "failing", "active", "shown"),
+    [
+        ("", False, True, "running"),
+        ("", False, False, "interrupted"),
+        ("", True, True, "running"),
+        ("", True, False, "aborted"),
+        ("failed", True, False, "aborted"),
+        ("cancelled", False, False, "aborted"),
+    ],
+)
+def test_a_worker_that_its_run_has_cut_off_is_aborted_not_interrupted(
+    ended: str, failing: bool, active: bool, shown: str
+) -> None:
+    state = State()
+    state.ended = e.RunEnded(status=ended) if ended else None
+    state.failure = e.FailureRecorded(worker="main", error=ERROR) if failing else None
+
+    assert worker_status(state, "waiting", active=active) == shown
+    assert worker_status(state, "failed", active=active) == "failed"

@@ -66,6 +66,25 @@ def test_a_step_of_which_only_the_outcome_is_written_has_no_duration(teller: Tel
     assert teller.timeline.steps[0].duration_s is None
 
 
+def test_a_body_that_was_executed_again_after_a_crash_took_as_long_as_the_execution_that_ended(
+    teller: Teller,
+) -> None:
+    body = e.StepStarted(p="main", n=1, step="body", fp="f")
+    crash = e.WorkerCrashed(path="main", incarnation=1, reason="signal:SIGKILL")
+    teller.tell(body, crash, body, e.StepFinished(p="main", n=1, step="body", fp="f", took_us=250_000))
+
+    assert teller.timeline.steps[0].duration_s == 0.25
+
+
+def test_a_body_that_was_retried_took_as_long_as_all_its_attempts_and_pauses(teller: Teller) -> None:
+    retried = e.StepRetried(p="main", n=1, attempt=1, due=9, error=ERROR)
+    again = e.StepStarted(p="main", n=1, step="body", fp="f", attempt=2)
+    last = e.StepFinished(p="main", n=1, step="body", fp="f", took_us=250_000)
+    teller.tell(e.StepStarted(p="main", n=1, step="body", fp="f"), retried, again, last)
+
+    assert teller.timeline.steps[0].duration_s == 3.0
+
+
 def test_an_attempt_that_failed_is_shown_until_the_next_one_ends(teller: Teller) -> None:
     teller.tell(begun(1), e.StepRetried(p="main", n=1, attempt=1, due=9, error=ERROR))
     (step,) = teller.timeline.steps
@@ -121,7 +140,16 @@ def test_steps_of_a_branch_belong_to_its_worker(teller: Teller) -> None:
         ([e.MessageTaken(mailbox="box", id="m-1", p="main", n=2, fp="f", attempt=1)], "held"),
         ([e.MessagesDrained(mailbox="box", ids=["m-1"], p="main", n=2, fp="f")], "received"),
         ([e.MessageHeld(mailbox="box", id="m-1", by="foreign:7", attempt=1)], "held"),
-        ([e.MessageMoved(mailbox="box", id="m-1", to="withdrawn")], "dropped"),
+        ([e.MessageMoved(mailbox="box", id="m-1", to="withdrawn")], "withdrawn"),
+        ([e.MessageMoved(mailbox="box", id="m-1", to="dropped", reason="overflow")], "dropped"),
+        ([e.MessageMoved(mailbox="box", id="m-1", to="dead", reason="nack")], "dead"),
+        (
+            [
+                e.MessageTaken(mailbox="box", id="m-1", p="main", n=2, fp="f", attempt=1),
+                e.MessageMoved(mailbox="box", id="m-1", to="returning", p="main", n=3),
+            ],
+            "held",
+        ),
         (
             [
                 e.MessageHeld(mailbox="box", id="m-1", by="foreign:7", attempt=1),
@@ -202,7 +230,7 @@ def test_a_step_is_named_by_path_and_number(text: str, meant: tuple[str, int] | 
 def test_a_dead_letter_that_is_tried_again_is_queued(teller: Teller) -> None:
     teller.tell(e.LetterAdded(message="m-9", mailbox="box", reason="no_receiver"))
     assert (teller.timeline.messages["m-9"].status, teller.timeline.messages["m-9"].reason) == (
-        "dropped",
+        "dead",
         "no_receiver",
     )
 

@@ -58,7 +58,7 @@ class Life:
         order = f.Order(
             path="main",
             incarnation=1,
-            run_dir=str(self.program.parent),
+            blobs=str(self.program.parent),
             workspace=str(self.root),
             program=str(self.program),
             root=str(self.root),

@@ -59,3 +59,32 @@ def test_the_hub_keeps_where_a_worker_is_and_takes_it_for_no_step() -> None:
     assert fields(entry.data)["path"] == "main"
     assert fields(entry.data)["seconds"] == 11.5
     assert stage.core.turn.by_worker["main"].replaying
+
+
+def test_a_process_that_was_stopped_is_not_reported_as_slow() -> None:
+    clock, computed, reports = VirtualClock(), [0.0], list[f.Slow]()
+    clock.advance(1)
+    watch = SlowWatch(reports.append, 10.0, lambda: clock.monotonic_ns() / 1e9, lambda: computed[0])
+    watch.begin_turn()
+    clock.advance(4)
+    watch.look()
+    clock.advance(300)
+    watch.look()
+    assert not reports
+
+    clock.advance(5)
+    watch.look()
+
+    assert [report.seconds for report in reports] == [14.0]
+
+
+def test_a_process_that_computes_and_lets_no_other_thread_run_is_reported_as_slow() -> None:
+    clock, computed, reports = VirtualClock(), [0.0], list[f.Slow]()
+    clock.advance(1)
+    watch = SlowWatch(reports.append, 10.0, lambda: clock.monotonic_ns() / 1e9, lambda: computed[0])
+    watch.begin_turn()
+    clock.advance(300)
+    computed[0] += 299
+    watch.look()
+
+    assert [report.seconds for report in reports] == [300.0]

@@ -14,27 +14,28 @@ from typing import TypeVar
 
 import msgspec
 import pytest
+from tests.waiting import until
 
-from bartack.supervision import (
-    KEEPER,
+from bartack.supervision.forms import Form, Pipeline, SimpleCommand, pack_form
+from bartack.supervision.parent.client import KEEPER, ParentClient
+from bartack.supervision.parent.wire import (
     Exited,
     Gone,
-    ParentClient,
     ParentDied,
     ParentEvent,
     ParentReady,
     Started,
     StartFailed,
-    read_facts,
 )
-from bartack.supervision.forms import Form, Pipeline, SimpleCommand, pack_form
+from bartack.supervision.process.lease import LeasePage
+from bartack.supervision.process.system import read_facts
 
 BOUND_S = 60.0
 E = TypeVar("E", ParentReady, Started, StartFailed, Exited, Gone, ParentDied)
 
 ZYGOTE = """
 import json, os, resource, signal, sys, threading
-from bartack.supervision import run_parent
+from bartack.supervision.parent.parent import run_parent
 
 warm_ups = []
 
@@ -114,9 +115,10 @@ def hire(tmp_path: Path) -> Iterator[Hire]:
     (tmp_path / "zygote_of_test.py").write_text(ZYGOTE)
     with ExitStack() as stack:
 
-        def start(module: str, **env: str) -> Crew:
+        def start(module: str, lease: int | None = None, **env: str) -> Crew:
             whole = {**os.environ, "PYTHONPATH": str(tmp_path), **env}
-            crew = Crew(ParentClient.start(module, str(tmp_path / "lock.tree"), whole, str(tmp_path)))
+            lock = str(tmp_path / "lock.tree")
+            crew = Crew(ParentClient.start(module, lock, whole, str(tmp_path), lease=lease))
             stack.callback(crew.close)
             return crew
 
@@ -234,6 +236,47 @@ def test_streams_go_where_they_shall(keeper: Crew, tmp_path: Path) -> None:
 
     assert keeper.read() == b"text"
     assert (tmp_path / "err").read_text() == "problem\n"
+
+
+def test_the_lines_of_a_relayed_command_are_in_a_file_before_it_has_ended(
+    keeper: Crew, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines"
+    script = "import sys; print('one'); print('two', flush=True); sys.stdin.read(); print('end', end='')"
+    theirs, ours = os.pipe()
+    with path.open("ab") as file:
+        argv = [sys.executable, "-I", "-S", "-c", script]
+        keeper.client.exec(1, [argv], "/", ENV, stdin=theirs, stdout=file.fileno(), relayed=True)
+        os.close(theirs)
+        until(lambda: path.read_bytes() == b"one\ntwo\n", "the lines are there", tmp_path)
+        file.write(b"ours\n")
+        file.flush()
+        os.close(ours)
+        keeper.wait(Gone)
+
+    assert path.read_bytes() == b"one\ntwo\nours\nend"
+
+
+def test_a_command_whose_relayed_output_finds_no_place_ends(keeper: Crew) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    keeper.client.exec(1, [["yes"]], "/", ENV, stdout=full, relayed=True)
+    os.close(full)
+
+    assert keeper.wait(Exited).statuses == [-signal.SIGPIPE]
+
+
+def test_a_relayed_command_that_cannot_be_started_leaves_no_copy(keeper: Crew, tmp_path: Path) -> None:
+    garbage, path = tmp_path / "garbage", tmp_path / "lines"
+    garbage.write_text("text")
+    garbage.chmod(0o755)
+    with path.open("ab") as file:
+        for program in ("no-such-program", str(garbage)):
+            keeper.client.exec(1, [[program]], "/", ENV, stdout=file.fileno(), relayed=True)
+            keeper.wait(StartFailed)
+        keeper.client.exec(1, [["echo", "next"]], "/", ENV, stdout=file.fileno(), relayed=True)
+        keeper.wait(Gone)
+
+    assert path.read_bytes() == b"next\n"
 
 
 def test_memory_and_time_of_a_command_are_reported(keeper: Crew) -> None:
@@ -601,3 +644,77 @@ def test_a_parent_program_whose_run_is_deleted_while_it_starts_ends_without_a_wo
     crew.close()
 
     assert (tmp_path / "errors").read_text() == ""
+
+
+# -- leases ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lease() -> Iterator[tuple[LeasePage, int]]:
+    """A lease that is not valid, and its descriptor."""
+    page, fd = LeasePage.create()
+    yield page, fd
+    page.close()
+    os.close(fd)
+
+
+def renew(page: LeasePage) -> None:
+    page.renew(LeasePage.now_ns() + int(BOUND_S * 1e9))
+
+
+def test_commands_wait_for_the_lease_and_are_obeyed_in_their_order(
+    hire: Hire, lease: tuple[LeasePage, int]
+) -> None:
+    page, fd = lease
+    keeper = hire(KEEPER, fd)
+    keeper.wait(ParentReady)
+    keeper.client.exec(1, [["sleep", "600"]], "/", ENV)
+    keeper.client.kill(1)
+    keeper.client.exec(2, [["true"]], "/", ENV)
+    select.select([keeper.client], [], [], 0.3)  # nothing comes
+    assert keeper.client.read_events() == []
+
+    renew(page)
+
+    gone = {keeper.wait(Gone).token, keeper.wait(Gone).token}
+    assert gone == {1, 2}
+    statuses = {event.token: event.statuses for event in keeper.events if isinstance(event, Exited)}
+    assert statuses == {1: [-signal.SIGKILL], 2: [0]}
+
+
+def test_a_program_that_is_dismissed_does_not_wait_for_its_lease(
+    hire: Hire, lease: tuple[LeasePage, int]
+) -> None:
+    keeper = hire(KEEPER, lease[1])
+    keeper.wait(ParentReady)
+    keeper.client.exec(1, [["sleep", "600"]], "/", ENV)
+
+    began = time.monotonic()
+    assert keeper.client.close(BOUND_S) == 0
+    assert time.monotonic() - began < BOUND_S
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the time that another process took is read from its files"
+)
+def test_a_program_that_stands_still_hardly_computes(hire: Hire, lease: tuple[LeasePage, int]) -> None:
+    page, fd = lease
+    renew(page)
+    keeper = hire(KEEPER, fd, BARTACK_CGROUPS="off")
+    keeper.wait(ParentReady)
+    keeper.client.exec(1, [["sh", "-c", "trap '' TERM; echo $$; sleep 600"]], "/", ENV, stdout=keeper.writer)
+    pid = int(keeper.read())
+    keeper.client.stop(1, BOUND_S)
+    page.renew(0)
+    until = time.monotonic() + BOUND_S
+    while (facts := read_facts(pid)) is None or facts.state != "T":
+        assert time.monotonic() < until
+
+    before = computed_s(keeper.client.program_pid)
+    select.select([], [], [], 1.0)
+    assert computed_s(keeper.client.program_pid) - before < 0.5
+
+
+def computed_s(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

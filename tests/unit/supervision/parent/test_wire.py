@@ -8,17 +8,18 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from bartack.supervision import Gone, Started
-from bartack.supervision.parent._wire import (
+from bartack.supervision.parent.wire import (
     COMMANDS,
     EVENTS,
     Channel,
     Command,
     Exec,
     Fork,
+    Gone,
     Kill,
     ParentEvent,
     Signal,
+    Started,
 )
 
 Pair = tuple[Channel[Command], Channel[ParentEvent]]

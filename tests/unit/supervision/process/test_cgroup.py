@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bartack.errors import TreeLockedError
-from bartack.supervision import probe_cgroups, take_tree_lock
-from bartack.supervision.process import _cgroup, _lock
-from bartack.supervision.process._cgroup import (
+from bartack.supervision.process import cgroup as _cgroup
+from bartack.supervision.process import lock as _lock
+from bartack.supervision.process.cgroup import (
     SWITCH,
     Cgroup,
     CgroupTree,
@@ -25,6 +25,8 @@ from bartack.supervision.process._cgroup import (
     open_cgroup_tree,
     remove_group,
 )
+from bartack.supervision.process.cgroup_probe import probe_cgroups
+from bartack.supervision.process.lock import take_tree_lock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
 
@@ -280,6 +282,30 @@ def test_whose_a_process_is_stands_in_its_group(cgroups: CgroupTree, monkeypatch
     assert [cgroups.token_of(pid) for pid in (1, 2, 3, 4, 5)] == [42, 42, None, None, None]
 
 
+def test_the_kernel_freezes_all_groups_at_once_and_reports_when_they_are(cgroups: CgroupTree) -> None:
+    switch, events = Path(cgroups.path, "cgroup.freeze"), Path(cgroups.path, "cgroup.events")
+    switch.write_text("")
+
+    cgroups.freeze()
+    assert switch.read_text() == "1"
+    assert not cgroups.is_frozen()
+    events.write_text("populated 0\nfrozen 1\n")
+    assert cgroups.is_frozen()
+    cgroups.thaw()
+    assert switch.read_text()[0] == "0"
+
+
+def test_groups_that_are_gone_or_cannot_be_frozen_are_not_frozen(cgroups: CgroupTree) -> None:
+    cgroups.freeze()  # there is no file for it
+    cgroups.thaw()
+    events = Path(cgroups.path, "cgroup.events")
+    text = events.read_text()
+    events.unlink()
+
+    assert not cgroups.is_frozen()
+    events.write_text(text)
+
+
 def test_the_grounds_of_the_dead_go_and_those_of_the_living_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +414,7 @@ def test_a_child_that_cannot_be_born_in_its_group_is_born_where_we_are() -> None
     code = (
         "import os\n"
         "from bartack.supervision.parent import _spawn\n"
-        "from bartack.supervision.process._cgroup import Cgroup\n"
+        "from bartack.supervision.process.cgroup import Cgroup\n"
         "no_group = Cgroup('/', os.open('/', os.O_RDONLY))\n"
         "pid = _spawn._fork(no_group)\n"
         "if not pid: os._exit(7)\n"

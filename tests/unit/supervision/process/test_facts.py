@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.supervision import ProcessFacts, ProcessId
+from bartack.supervision.process.facts import ProcessFacts, ProcessId
 
 
 def facts(state: str, threads: int = 1) -> ProcessFacts:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.supervision import (
+from bartack.supervision.process.limits import (
     Bound,
     files_limit,
     memory_left,

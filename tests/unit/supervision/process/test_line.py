@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from bartack.supervision import ProcessFacts, read_line
+from bartack.supervision.process.facts import ProcessFacts
+from bartack.supervision.process.line import read_line
 
 Table = dict[int, ProcessFacts]
 

@@ -11,8 +11,8 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("needs /proc", allow_module_level=True)
 
-from bartack.supervision import ProcessFacts
 from bartack.supervision.process import _linux
+from bartack.supervision.process.facts import ProcessFacts
 
 REST = "0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 {started} 17 18"
 

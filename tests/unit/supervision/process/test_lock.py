@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from bartack.errors import TreeLockedError
-from bartack.supervision import take_tree_lock
-from bartack.supervision.parent._guardian import hold_tree_lock
+from bartack.supervision.parent.guardian import hold_tree_lock
+from bartack.supervision.process.lock import take_tree_lock
 
 BOUND_S = 60.0
 
 HOLDER = (
-    "import sys\nfrom bartack.supervision.parent._guardian import hold_tree_lock\n"
+    "import sys\nfrom bartack.supervision.parent.guardian import hold_tree_lock\n"
     "hold_tree_lock(sys.argv[1]); print('.', flush=True); sys.stdin.read()\n"
 )
 

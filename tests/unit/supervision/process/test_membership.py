@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bartack.supervision import ProcessFacts
 from bartack.supervision.process._membership import Membership, TrackedChild
+from bartack.supervision.process.facts import ProcessFacts
 
 ME = 100
 

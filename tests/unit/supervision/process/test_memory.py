@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.supervision.process._memory import count_oom_kills
+from bartack.supervision.process.memory import count_oom_kills
 
 
 @pytest.mark.parametrize(

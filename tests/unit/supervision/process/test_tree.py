@@ -11,17 +11,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from bartack.supervision import (
-    ProcessFacts,
-    ProcessId,
-    descendants,
-    find_by_environment,
-    kill_tree,
-    read_facts,
-)
-from bartack.supervision.process import _tree
-from bartack.supervision.process._system import system
-from bartack.supervision.process._tree import kill_round
+from bartack.supervision.process import tree as _tree
+from bartack.supervision.process.facts import ProcessFacts, ProcessId
+from bartack.supervision.process.system import read_facts, system
+from bartack.supervision.process.tree import descendants, find_by_environment, kill_round, kill_tree
 
 BOUND_S = 60.0
 
@@ -136,7 +129,8 @@ def wait_end(reader: int) -> None:
 def test_a_subreaper_ends_what_is_below_it_but_those_it_keeps() -> None:
     code = (
         "import os, subprocess, sys\n"
-        "from bartack.supervision import kill_descendants, read_facts, set_subreaper\n"
+        "from bartack.supervision.process.system import read_facts, set_subreaper\n"
+        "from bartack.supervision.process.tree import kill_descendants\n"
         "assert set_subreaper()\n"
         "start = lambda *more: subprocess.Popen([sys.executable, '-I', '-S', '-c', sys.argv[1], *more], stdout=1)\n"
         "kept, other = start('fork'), start('fork')\n"
@@ -262,7 +256,7 @@ def test_nothing_below_is_nothing_to_kill() -> None:
     command = [
         sys.executable,
         "-c",
-        "from bartack.supervision import kill_descendants; print(kill_descendants())",
+        "from bartack.supervision.process.tree import kill_descendants; print(kill_descendants())",
     ]
     done = subprocess.run(command, capture_output=True, check=True, timeout=120)
 
@@ -273,7 +267,7 @@ def test_nothing_below_is_nothing_to_kill() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
 def test_a_process_can_become_a_subreaper() -> None:
     code = (
-        "import os\nfrom bartack.supervision import set_subreaper\nassert set_subreaper()\n"
+        "import os\nfrom bartack.supervision.process.system import set_subreaper\nassert set_subreaper()\n"
         "r, w = os.pipe()\n"
         "if not os.fork():\n"
         "    if not os.fork():\n"

@@ -23,7 +23,7 @@ from bartack.errors import (
 from bartack.resilience import Backoff
 from bartack.supervision.supervisor._child import TRANSITIONS, ChildState
 from bartack.supervision.supervisor._report import ChildEnd
-from bartack.supervision.supervisor._spec import Restart, Strategy
+from bartack.supervision.supervisor.spec import Restart, Strategy
 from bartack.telemetry import Telemetry
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

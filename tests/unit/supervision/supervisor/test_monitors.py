@@ -25,9 +25,9 @@ from bartack.supervision import (
     MonitorRegistry,
     Supervisor,
     SupervisorSpec,
-    creators_stack,
     monitor,
 )
+from bartack.supervision.supervisor.monitors import creators_stack
 from bartack.telemetry import Telemetry
 from bartack.testing import VirtualClock
 

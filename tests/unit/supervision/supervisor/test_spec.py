@@ -11,9 +11,9 @@ import pytest
 
 from bartack.errors import ChildSpecError
 from bartack.resilience import Backoff
-from bartack.supervision import CHILD_BACKOFF, ChildSpec, RestartPolicy, SupervisorSpec
+from bartack.supervision import ChildSpec, RestartPolicy, SupervisorSpec
 from bartack.supervision.supervisor._restart import Intensity
-from bartack.supervision.supervisor._spec import Kind, Restart, Strategy
+from bartack.supervision.supervisor.spec import CHILD_BACKOFF, Kind, Restart, Strategy
 
 
 async def nothing() -> None:

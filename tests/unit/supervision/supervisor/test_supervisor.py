@@ -26,15 +26,9 @@ from bartack.errors import (
     SupervisorNotRunningError,
 )
 from bartack.resilience import Backoff
-from bartack.supervision import (
-    ChildSpec,
-    CrashReport,
-    Supervisor,
-    SupervisorSpec,
-    find_by_environment,
-    monitor,
-    read_facts,
-)
+from bartack.supervision import ChildSpec, CrashReport, Supervisor, SupervisorSpec, monitor
+from bartack.supervision.process.system import read_facts
+from bartack.supervision.process.tree import find_by_environment
 from bartack.supervision.supervisor._process_host import MARK, ProcessHost
 from bartack.telemetry import Telemetry
 

@@ -18,14 +18,22 @@ from typing import cast
 import httpx
 import pytest
 from tests.crash.warden import waited
+from tests.unit.notices.receiver import answer, open_receiver
 
-from bartack.plugin import install_shim
-from bartack.resilience import DaemonLink, Header, NewEvent, Outbox, Spool, StateStore, hook_token, user_home
+from bartack.config.notices import NoticesConfig
+from bartack.core.user_home import user_home
+from bartack.notices import Fact, Subject, list_notices, open_outbox, put_facts
+from bartack.plugin.hooks import install_shim
+from bartack.resilience import NewEvent, Outbox, StateStore
+from bartack.resilience.link import DaemonLink
+from bartack.resilience.spool import Header, Spool
+from bartack.resilience.tokens import hook_token
 from bartack.telemetry import Telemetry
 from bartack.testing import CountingService
 from bartack.tracking import stop_daemon
 from bartack.tracking.daemon import _daemon as daemon_module
 from bartack.tracking.daemon._daemon import take_lock
+from bartack.tracking.daemon._notices import NoticeWorker
 
 CODE = "def area(w, h):\n    return w * h\n"
 
@@ -219,32 +227,32 @@ def test_the_http_door_answers_empty_when_the_event_is_durable(daemon: Daemon) -
     assert daemon.outbox().known([answer.headers["X-Bartack-Event"]])
 
 
-@pytest.mark.requirement("http-door")
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 401),
-        ({"Authorization": "Bearer wrong"}, 401),
-        ({"Authorization": "Basic {token}"}, 401),
-        ({"Authorization": "Bearer {token}", "Origin": "http://evil.example"}, 403),
-        ({"Authorization": "Bearer {token}", "Host": "evil.example"}, 403),
-        ({"Authorization": "Bearer {token}", "Host": "127.0.0.1.evil.example:80"}, 403),
-        ({"Authorization": "Bearer {token}"}, 200),
-        ({"Authorization": "Bearer {hooks}"}, 200),
-    ],
+KNOCKS: tuple[tuple[dict[str, str], int], ...] = (
+    ({}, 401),
+    ({"Authorization": "Bearer wrong"}, 401),
+    ({"Authorization": "Basic {token}"}, 401),
+    ({"Authorization": "Bearer {token}", "Origin": "http://evil.example"}, 403),
+    ({"Authorization": "Bearer {token}", "Host": "evil.example"}, 403),
+    ({"Authorization": "Bearer {token}", "Host": "127.0.0.1.evil.example:80"}, 403),
+    ({"Authorization": "Bearer {token}"}, 200),
+    ({"Authorization": "Bearer {hooks}"}, 200),
 )
-def test_the_http_door_is_for_those_who_know_the_token(
-    daemon: Daemon, headers: dict[str, str], status: int
-) -> None:
+
+
+@pytest.mark.requirement("http-door")
+def test_the_http_door_is_for_those_who_know_the_token(daemon: Daemon) -> None:
     tokens = {"token": daemon.token, "hooks": hook_token(daemon.token)}
-    filled = {name: value.format_map(tokens) for name, value in headers.items()}
+    for number, (headers, status) in enumerate(KNOCKS):
+        filled = {name: value.format_map(tokens) for name, value in headers.items()}
+        body = json.dumps({"n": number}).encode()
+        before = daemon.outbox().count()["pending"]
 
-    answer = httpx.post(f"{daemon.url}/hooks/v1/Stop", content=b'{"n":1}', headers=filled)
+        answer = httpx.post(f"{daemon.url}/hooks/v1/Stop", content=body, headers=filled)
 
-    assert answer.status_code == status
-    if status != 200:
-        assert answer.json()["error"]["code"]
-        assert daemon.outbox().count()["pending"] == 0
+        assert answer.status_code == status, headers
+        if status != 200:
+            assert answer.json()["error"]["code"], headers
+            assert daemon.outbox().count()["pending"] == before == 0, headers
 
 
 @pytest.mark.requirement("http-door")
@@ -515,3 +523,31 @@ def test_a_replaced_installation_ends_the_daemon(idle: Daemon, monkeypatch: pyte
         ("daemon.started", {"home": str(idle.home), "pid": os.getpid()}),
         ("daemon.stopped", {"home": str(idle.home), "reason": "replaced"}),
     ]
+
+
+@pytest.mark.requirement("notices-wait-for-receivers")
+def test_notices_that_no_notifier_is_left_for_are_sent_by_the_daemon(
+    idle: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", "secret-of-a-test")
+    fact = Fact(kind="ended", place="7", at=time.time_ns() // 1000)
+    with open_receiver(answer(500), answer(200)) as receiver:
+        config = NoticesConfig(webhook=receiver.url, secret_env="HOOK")  # noqa: S106 - the name of a variable
+        put_facts(open_outbox(), config, Subject(run="run-1", run_dir=""), [(fact, 1)], str)
+        idle.start()
+        idle.link.notify(idle.home)
+
+        assert until(lambda: [one.state for one in list_notices(open_outbox(), 9)] == ["sent"]), idle.log()
+
+    assert [headers["bartack-id"] for headers, _ in receiver.requests] == ["run-1:7:ended"] * 2
+
+
+def test_a_notice_that_waits_keeps_the_daemon_from_exiting(idle: Daemon) -> None:
+    fact = Fact(kind="question", place="q1", at=time.time_ns() // 1000)
+    config = NoticesConfig(command=["/no/such"], after_s=3600.0)
+    put_facts(open_outbox(), config, Subject(run="run-1", run_dir=""), [(fact, 1)], str)
+    worker = NoticeWorker(idle.home)
+    worker.start()
+
+    assert until(lambda: worker.waiting == 1)
+    worker.stop()

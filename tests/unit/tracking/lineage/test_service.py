@@ -14,12 +14,13 @@ import httpx
 import pytest
 
 from bartack.errors import ConfigError, LineageError, StoreUnavailableError, TokenFileError, UnsafeBindError
-from bartack.resilience import load_token
+from bartack.resilience.loopback import host_name, open_listener
+from bartack.resilience.tokens import load_token
 from bartack.tracking.lineage._api import BASE, BODY_LIMIT, ENDPOINTS, REFUSALS
-from bartack.tracking.lineage._http import Handlers, Writer, host_name
-from bartack.tracking.lineage._service import LineageService, open_listener
+from bartack.tracking.lineage._http import Handlers, Writer
+from bartack.tracking.lineage._service import LineageService
 from bartack.tracking.lineage._store import LineageStore
-from bartack.tracking.lineage._wire import Event, Tracked, parse_event
+from bartack.tracking.lineage.wire import Event, Tracked, parse_event
 
 TOKEN = "a token for tests only".replace(" ", "-")
 Body = dict[str, object]

@@ -227,7 +227,7 @@ def test_a_creation_whose_event_died_is_sent_again(tracker: PatternTracker, serv
 
 
 def test_code_over_the_limit_is_not_stored_itself(tracker: PatternTracker, service: CountingService) -> None:
-    result = run(tracker.track_pattern_creation("x = 1\n" * 200_000, {"file_path": "/p/a.py"}))
+    result = run(tracker.track_pattern_creation("x = 1\n" + "#" * 1_199_994, {"file_path": "/p/a.py"}))
 
     data = body(service, result)["pattern_data"]
     assert isinstance(data, dict)

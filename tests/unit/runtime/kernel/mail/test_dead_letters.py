@@ -9,7 +9,8 @@ import pytest
 from tests.unit.runtime.kernel.mail.test_supervised import declare, outcome, receive, settle, supervise
 from tests.unit.runtime.stage import Puppet, Stage, delegate, fields
 
-from bartack.messaging import Accepted, DeadLetter, LetterFilter, LetterPolicy, Rejected, Retried
+from bartack.messaging import Accepted, DeadLetter, LetterFilter, LetterPolicy, Rejected
+from bartack.messaging.dead_letter_queue import Retried
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f

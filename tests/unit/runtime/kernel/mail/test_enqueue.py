@@ -12,7 +12,7 @@ from tests.unit.runtime.stage import Stage, fields, raw
 
 import bartack.runtime.kernel
 from bartack.journal import BlobRef
-from bartack.messaging import MAX_MESSAGE
+from bartack.messaging.mailboxes import MAX_MESSAGE
 from bartack.runtime.kernel.mail.enqueue import Enqueued, Enqueuing, MustWait, Outgoing, Refused, size_of
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state.worker_state import Value

@@ -989,9 +989,10 @@ class Outsider:
         stage.hub.run_ready()
         self._asked = 0
 
-    def ask(self, do: str, value: object = None, **request: object) -> int:
+    def ask(self, do: str, value: object = None, by_id: str = "", **request: object) -> int:
         self._asked += 1
-        frame = f.Ask(i=self._asked, do=do, a=raw(request), v=None if value is None else raw(value))
+        encoded = None if value is None else raw(value)
+        frame = f.Ask(i=self._asked, do=do, a=raw(request), v=encoded, id=by_id)
         self.stage.hub.say(self.number, frame)
         self.stage.hub.run_ready()
         return self._asked

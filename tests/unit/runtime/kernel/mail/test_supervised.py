@@ -8,7 +8,9 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, fields, plain, raw
 
 from bartack.config.sections import Bounds
 from bartack.errors import DeliveryOptionError
-from bartack.messaging import Copy, LetterPolicy, Terms
+from bartack.messaging import LetterPolicy
+from bartack.messaging.options import Terms
+from bartack.messaging.outcome import Copy
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.memory.hub import MortalJournal

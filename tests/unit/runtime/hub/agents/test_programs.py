@@ -1,0 +1,118 @@
+"""Agents that are programs ask people: the hub gets the question, the agent the answer, and other calls begin meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bartack.agents import Agent, AgentAnswer, AgentQuestion, AgentRequest, CallSink
+from bartack.agents.contract import ToolOutcome
+from bartack.config.load import load_config
+from bartack.errors import AgentError
+from bartack.runtime.hub.agents.programs import Programs, Ready
+from bartack.runtime.kernel.actions import AnswerQuestion, StartPrompt
+from bartack.runtime.kernel.tools import TalkAsks
+from bartack.runtime.protocol.steps import ThinkArgs
+
+CONFIG = '[agents]\nmax_parallel = 1\n[agents.one]\nkind = "ndjson"\ncommand = ["true"]\n'
+
+
+class Talking:
+    """A call that does what the test makes it do."""
+
+    deadline_in_s = 60.0
+
+    def __init__(self, sink: CallSink) -> None:
+        self.sink = sink
+        self.heard: list[tuple[str, AgentAnswer]] = []
+
+    def cancel(self, reason: str) -> None: ...
+
+    def tool_ended(self, call_id: str, outcome: ToolOutcome) -> None: ...
+
+    def answered(self, question_id: str, answer: AgentAnswer) -> None:
+        self.heard.append((question_id, answer))
+
+
+class Talker:
+    """An agent that only notes who calls it."""
+
+    def __init__(self) -> None:
+        self.calls: list[Talking] = []
+
+    def start(self, request: AgentRequest, sink: CallSink) -> Talking:
+        self.calls.append(Talking(sink))
+        return self.calls[-1]
+
+
+class TalkingPrograms(Programs):
+    """Programs that are all the same agent, without a process."""
+
+    talker = Talker()
+
+    def _agent(self, name: str, cwd: str) -> Agent:
+        return self.talker  # type: ignore[return-value]  # - nothing else is asked of it
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> TalkingPrograms:
+    (tmp_path / "bartack.toml").write_text(CONFIG)
+    made = TalkingPrograms(
+        load_config(tmp_path), folder=tmp_path, workspace=str(tmp_path), environment={"BARTACK_RUN": "r"}
+    )
+    made.talker = Talker()
+    return made
+
+
+def begin(programs: Programs, token: int) -> None:
+    programs.start(StartPrompt(token, "main", f"k{token}", 1, ThinkArgs(prompt="p", name="n")), "one")
+
+
+def question(own_id: str = "a") -> AgentQuestion:
+    return AgentQuestion(id=own_id, text="Which?")
+
+
+def ready(programs: Programs) -> list[tuple[int, Ready]]:
+    programs._agents.clear()
+    return programs.take_ready()
+
+
+@pytest.mark.requirement("agents-ask-people")
+def test_a_question_reaches_the_hub_and_its_answer_the_agent_once(programs: TalkingPrograms) -> None:
+    begin(programs, 1)
+    call = programs.talker.calls[0]
+    call.sink.ask(question())
+    assert ready(programs) == [(1, TalkAsks(question()))]
+    answer = AnswerQuestion(1, "a", AgentAnswer(text="red", number="q1"))
+
+    assert programs.answered(answer)
+    assert programs.answered(answer)
+
+    assert call.heard == [("a", answer.answer)]
+    assert not programs.answered(AnswerQuestion(2, "a", AgentAnswer(text="red")))
+
+
+@pytest.mark.requirement("prompts-stand-still-for-people")
+def test_a_call_that_waits_for_a_person_does_not_count(programs: TalkingPrograms) -> None:
+    begin(programs, 1)
+    begin(programs, 2)
+    begin(programs, 3)
+    assert len(programs.talker.calls) == 1
+
+    programs.talker.calls[0].sink.ask(question("a"))
+    programs.talker.calls[0].sink.ask(question("b"))
+    ready(programs)
+    assert len(programs.talker.calls) == 2
+
+    programs.answered(AnswerQuestion(1, "a", AgentAnswer(text="red")))
+    programs.answered(AnswerQuestion(1, "b", AgentAnswer(text="red")))
+    programs.talker.calls[1].sink.done(AgentError("one", "no"))
+    ready(programs)
+    assert len(programs.talker.calls) == 2  # the first one works again
+
+    programs.talker.calls[0].sink.ask(question("c"))
+    programs.talker.calls[0].sink.done(AgentError("one", "no"))
+    ready(programs)
+    assert len(programs.talker.calls) == 3
+    assert not programs._asking

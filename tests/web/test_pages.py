@@ -1,0 +1,277 @@
+"""The pages, as the server renders them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+from tests.web.hostile import CORPUS, fill
+from tests.web.journals import RUN, Writer, finished, started, written_run
+from tests.web.pages import LISTS, RUN_PAGES, Markup
+from tests.web.sites import enter, make_site
+
+from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.rundir.origin import mark_of
+from bartack.runtime.state import entries as e
+from bartack.web import _wording
+from bartack.web._ansi import ansi_spans
+from bartack.web._static import address_of
+from bartack.web._templates import environment
+from bartack.web.pages import RUN_PAGES as PAGES
+
+TEMPLATES = files("bartack.web") / "templates"
+HEAVIEST = 150_000
+
+
+@contextmanager
+def browse(workspace: Path, *, read_only: bool = False) -> Generator[TestClient]:
+    """A browser that has entered a site with one workspace."""
+    client, _ = enter(make_site(workspace, read_only=read_only))
+    with client:
+        yield client
+
+
+def look(client: TestClient, path: str) -> Markup:
+    """A page, taken apart."""
+    answer = client.get(path)
+    page = Markup(answer.text)
+    assert answer.status_code == 200, (path, page.text)
+    page.check()
+    return page
+
+
+def fill_run(run: Writer) -> None:
+    """A run that has something of everything, and fails."""
+    run.begin()
+    run.write(e.LetterAdded(message="m-9", mailbox="results", reason="timeout"), value="two")
+    run.write(started(1, about="git status"))
+    run.write(
+        finished(1, took_us=250_000), value={"argv": ["git"], "status": 0, "stdout": "\x1b[31mred\x1b[0m"}
+    )
+    run.write(
+        e.WorkerSpawned(path="main/2:child", worker="team:child", p="main", n=2), value={"args": ["b3"]}
+    )
+    run.write(started(1, "main/2:child", about="pytest -q"))
+    run.write(started(3, step="ask", question="q1"), value={"question": "Publish it?", "type": "bool"})
+    run.write(e.OutputWritten(p="main", n=4, channel="print"), value="weeks: 53")
+
+
+def test_every_page_has_a_line_in_the_table_of_pages() -> None:
+    known = {path.partition("?")[0].strip("/").partition("/")[0] for path in RUN_PAGES.values()}
+
+    assert {page.path.partition("/")[0] for page in PAGES} == known
+
+
+@pytest.mark.requirement("web-pages-hold-together")
+@pytest.mark.parametrize("path", RUN_PAGES.values(), ids=RUN_PAGES)
+def test_every_page_of_a_run_is_rendered_now_and_at_a_past_entry(tmp_path: Path, path: str) -> None:
+    with written_run(tmp_path) as run, browse(tmp_path) as client:
+        fill_run(run)
+        for at in ("", "6", "8"):
+            extra = f"{'&' if '?' in path else '?'}at={at}" if at else ""
+            page = look(client, f"/r/{RUN}{path}{extra}")
+
+            assert page.find("section", id="head")
+            assert bool(page.find("body")[0].attributes.get("data-stream")) == (at == "")
+            actions = {form.attributes["action"] for form in page.find("form", method="post")}
+            actions -= {"/leave", f"/r/{RUN}/fork"}
+            assert bool(actions) == (at == "")
+
+
+@pytest.mark.requirement("web-pages-hold-together")
+@pytest.mark.parametrize("path", LISTS.values(), ids=LISTS)
+def test_every_list_is_rendered_with_and_without_runs(tmp_path: Path, path: str) -> None:
+    with browse(tmp_path) as client:
+        assert look(client, path).find("div", **{"class": "empty"})
+        with written_run(tmp_path) as run:
+            fill_run(run)
+            run.mirror()
+
+        look(client, path)
+
+
+@pytest.mark.requirement("web-text-is-text")
+@pytest.mark.parametrize("name", sorted(CORPUS.keys() - {"word"}))
+def test_texts_of_a_run_are_text_on_every_page(tmp_path: Path, name: str) -> None:
+    seen: list[dict[str, Markup]] = []
+    for text in ("plain words", CORPUS[name]):
+        with written_run(tmp_path) as run, browse(tmp_path) as client:
+            fill(run, text)
+            run.mirror()
+            paths = LISTS | {page: f"/r/{RUN}{path}" for page, path in RUN_PAGES.items()}
+            paths |= {f"step {n} of {p[:6]}": f"/r/{RUN}/step?p={quote(p)}&n={n}" for p, n in _steps_of(text)}
+            pages = {page: look(client, path) for page, path in paths.items()}
+        assert sum(page.text.count(_wording.visible(text)) for page in pages.values()) >= 20
+        seen.append(pages)
+        shutil.rmtree(run.run.path)
+
+    for page, plain in seen[0].items():
+        hostile = seen[1][page]
+        different = [pair for pair in zip(plain.shape, hostile.shape, strict=False) if pair[0] != pair[1]]
+        assert (different[:1], len(plain.shape)) == ([], len(hostile.shape)), page
+
+
+def _steps_of(text: str) -> list[tuple[str, int]]:
+    return [("main", 2), ("main", 3), (f"main/1:{text[:100]}", 1), (f"main/1:{text[:100]}", 5)]
+
+
+@pytest.mark.requirement("web-text-is-text")
+def test_characters_that_cannot_be_seen_are_shown_as_escapes() -> None:
+    assert _wording.visible("a\u202eb\x1b[2J\u200bc\td\r\ne\x00") == "a\\u202eb\\x1b[2J\\u200bc\td\ne\\x00"
+    assert _wording.visible("plain ✓ 字") == "plain ✓ 字"
+
+
+@pytest.mark.requirement("web-text-is-text")
+def test_colours_of_a_terminal_are_classes_and_other_sequences_are_text() -> None:
+    spans = ansi_spans("a\x1b[1;31mred\x1b[0mb\x1b]52;c;x\x07\x1b[999mc")
+
+    assert spans == [("", "a"), ("t-bold t-red", "red"), ("", "b\x1b]52;c;x\x07"), ("", "c")]
+
+
+@pytest.mark.requirement("web-pages-escape")
+@pytest.mark.parametrize("name", environment().list_templates())
+def test_templates_have_nothing_inline_and_no_exception_from_escaping(name: str) -> None:
+    source = (TEMPLATES / name).read_text(encoding="utf-8")
+
+    assert not re.search(r"\|\s*safe\b|autoescape|\sstyle\s*=|\son[a-z]+\s*=|javascript:|<style", source)
+    assert not re.search(r"<script(?![^>]*\ssrc=)", source)
+
+
+def test_modules_of_pages_fit_their_types() -> None:
+    compiler = shutil.which("tsc")
+    if compiler is None:
+        pytest.skip(
+            "NO TYPESCRIPT on the PATH (tsc): the types of modules are not checked; npm install -g typescript"
+        )
+    folder = files("bartack.web") / "static"
+    modules = [str(module) for module in folder.iterdir() if module.name.endswith(".js")]
+    options = (
+        "--noEmit --allowJs --checkJs --strict --target es2023 --module esnext --lib es2023,dom,dom.iterable"
+    )
+    checked = subprocess.run(
+        [compiler, *options.split(), *modules], capture_output=True, text=True, check=False
+    )
+
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+@pytest.mark.requirement("web-pages-are-light")
+def test_the_page_of_a_run_with_all_its_files_is_light(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run, browse(tmp_path) as client:
+        fill_run(run)
+        for worker in range(62):
+            run.write(
+                e.WorkerSpawned(path=f"main/9.{worker}:w", worker="team:w", p="main", n=9), value={"args": []}
+            )
+            run.write(started(1, f"main/9.{worker}:w", about="pytest -q tests/unit"))
+        answer = client.get(f"/r/{RUN}")
+        page = Markup(answer.text)
+        wanted = [address for element in page.elements if (address := element.attributes.get("src"))]
+        wanted += [element.attributes["href"] for element in page.find("link")]
+        sizes = {
+            address: len(client.get(address).content) for address in {*wanted, *map(address_of, IMPORTED)}
+        }
+
+    assert len(page.find("li", **{"class": "lane"})) == 64
+    assert len(answer.content) + sum(sizes.values()) <= HEAVIEST
+
+
+IMPORTED = ("forms.js", "keys.js", "live.js")
+"""Modules that pages do not name, but their modules."""
+
+
+@pytest.mark.requirement("web-can-be-read-only")
+def test_a_read_only_site_has_no_forms_but_searching_and_leaving(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run:
+        fill_run(run)
+        run.mirror()
+    with browse(tmp_path, read_only=True) as client:
+        for path in (*LISTS.values(), *(f"/r/{RUN}{path}" for path in RUN_PAGES.values())):
+            posts = look(client, path).find("form", method="post")
+            assert [form.attributes["action"] for form in posts] == ["/leave"]
+
+
+def test_a_beginning_of_an_id_leads_to_the_run_with_its_query(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run, browse(tmp_path) as client:
+        fill_run(run)
+        answer = client.get("/r/latest/steps?kind=shell")
+
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/r/{RUN}/steps?kind=shell")
+
+
+def test_a_row_of_the_timeline_leads_to_its_step(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run, browse(tmp_path) as client:
+        fill_run(run)
+
+        assert client.get(f"/r/{RUN}/step?row=0").headers["location"] == f"/r/{RUN}/step?p=main&n=1"
+        assert client.get(f"/r/{RUN}/step?row=99").status_code == 404
+
+
+QUESTIONS: list[tuple[dict[str, Any], str, object]] = [
+    ({"type": "bool"}, "yes", True),
+    ({"type": "int", "default": 3}, "4", 4),
+    ({"type": "str"}, "one\ntwo", "one\ntwo"),
+    ({"type": "json"}, '{"a": [1]}', {"a": [1]}),
+    ({"type": "str", "options": ["a\x1b\u202e", "2", "1"]}, "", "a\x1b\u202e"),
+]
+
+
+@pytest.mark.requirement("web-questions-are-answered-in-place")
+@pytest.mark.parametrize(
+    ("asked", "typed", "answered"), QUESTIONS, ids=["bool", "int", "str", "json", "options"]
+)
+def test_a_question_is_answered_by_the_form_of_its_card(
+    tmp_path: Path, asked: dict[str, Any], typed: str, answered: object
+) -> None:
+    with written_run(tmp_path) as run:
+        run.begin(origin=mark_of(run.run))
+        run.write(started(1, step="ask", question="q1"), value={"question": "Which?", **asked})
+        run.mirror()
+    with browse(tmp_path) as client:
+        page = look(client, "/questions")
+        fields = {
+            one.attributes["name"]: one.attributes["value"] for one in page.find("input", type="hidden")
+        }
+        fields["value"] = typed or page.find("button", name="value")[0].attributes["value"]
+        answer = client.post(f"/r/{RUN}/answer", data=fields)
+
+    assert answer.status_code == 303, Markup(answer.text).text
+    assert answer.headers["location"] == "/questions"
+    (kept,) = (run.run.path / "inbox").iterdir()
+    found = msgspec.json.decode(kept.read_bytes())
+    assert msgspec.json.decode(msgspec.json.encode(found["value"])) == answered
+
+
+def test_a_run_that_failed_shows_why_and_can_be_resumed(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run, browse(tmp_path) as client:
+        fill_run(run)
+        error = ErrorData(type="builtins:ValueError", message="no")
+        run.write(e.FailureRecorded(worker="main", p="main", n=3, error=error))
+        page = look(client, f"/r/{RUN}")
+
+    assert "ValueError" in page.text
+    assert page.find("section", id="failure")
+
+
+def test_times_are_written_in_short_forms() -> None:
+    second = 1_000_000
+    assert [_wording.elapsed(n * second) for n in (0, 41, 161, 3723)] == ["0:00", "0:41", "2:41", "1:02:03"]
+    assert [_wording.age(n * second) for n in (12, 200, 7200, 400_000)] == ["12 s", "3 min", "2 h", "4 d"]
+    assert [_wording.took(n) for n in (None, 0.0004, 0.25, 1.5, 161)] == [
+        "",
+        "0.4 ms",
+        "250 ms",
+        "1.50 s",
+        "2:41",
+    ]
+    assert [_wording.short(n) for n in (812, 41_000, 1_200_000)] == ["812", "41k", "1.2M"]
