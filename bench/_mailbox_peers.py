@@ -31,7 +31,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bartack.supervision import set_death_signal
+from bartack.supervision.process.system import set_death_signal
 from bench._disk import find_program
 from bench._harness import Contestant
 from bench._runner import Sample

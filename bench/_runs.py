@@ -16,7 +16,7 @@ from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import drive
 from bartack.runtime.hub.serve import Quiet
 from bartack.runtime.rundir.layout import RunDir
-from bartack.supervision import find_by_environment
+from bartack.supervision.process.tree import find_by_environment
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import SystemClock
+from bartack.core.clock import SystemClock
 from bartack.journal import open_reader
 from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.state import entries as e

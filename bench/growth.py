@@ -22,11 +22,12 @@ from typing import Final, NamedTuple
 from bartack.journal import Draft, open_journal, open_reader
 from bartack.runtime import Run
 from bartack.runtime.state.entries import StepFinished
-from bartack.supervision import find_by_environment
+from bartack.supervision.process.tree import find_by_environment
 from bench._disk import InMemoryError, data_directory, describe_machine
 from bench._harness import RESULTS
 from bench._report import align, show
 from bench._runs import hub_pid, kill_everything, make_run
+from bench._spans import write_long_run
 
 ROUNDS: Final = 3
 PATIENCE_S: Final = 600.0
@@ -152,6 +153,17 @@ def _command(directory: str, words: tuple[str, ...]) -> tuple[float, float]:
     return time.perf_counter() - began, usage.ru_maxrss / 1024
 
 
+def measure_spans(directory: str, entries: int) -> Row:
+    """A run with this many entries as spans: what a live view and a look back cost."""
+    place = os.path.join(_fresh(directory), "run-1")
+    write_long_run(place, entries)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench._spans", place], stdout=subprocess.PIPE, text=True, check=True
+    )
+    row: Row = json.loads(done.stdout)
+    return row
+
+
 # What measurements share.
 
 
@@ -214,6 +226,13 @@ TABLES: Final = {
     "views": Table(
         "Commands that look at a run", "steps", (100_000, 1_000_000), (10_000, 100_000), measure_views
     ),
+    "spans": Table(
+        "A run as spans, followed and looked at",
+        "entries",
+        (10_000, 100_000, 1_000_000),
+        (10_000, 100_000),
+        measure_spans,
+    ),
 }
 
 LIMITS: Final = (
@@ -221,6 +240,10 @@ LIMITS: Final = (
     ("steps", 10_000, "resume to the next new step (s)", 0.8),
     ("workers", 8, "memory of the hub, PSS (MB)", 60.0),
     ("workers", 8, "memory of a waiting worker, PSS (MB)", 6.0),
+    ("spans", 1_000_000, "memory (MB)", 100.0),
+    ("spans", 1_000_000, "at(seq), rows, median (ms of CPU)", 1.0),
+    ("spans", 1_000_000, "window, the costliest of all zooms (ms of CPU)", 20.0),
+    ("spans", 1_000_000, "build (s of CPU)", 20.0),
 )
 """What must be reached: table, size, row and the most that is allowed."""
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from bartack.plugin import shim_path
-from bartack.resilience import DaemonLink, Header
+from bartack.plugin.hooks import shim_path
+from bartack.resilience.link import DaemonLink
+from bartack.resilience.spool import Header
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Sample

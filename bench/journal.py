@@ -18,7 +18,8 @@ from typing import Final
 from zlib import crc32
 
 from bartack.errors import JournalError
-from bartack.journal import AsyncAppender, Draft, GroupCommit, open_journal
+from bartack.journal import Draft, open_journal
+from bartack.journal.group import AsyncAppender, GroupCommit
 from bench._disk import sync
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._peers import (

@@ -15,14 +15,9 @@ from statistics import median
 from time import process_time, time
 from typing import Final
 
-from bartack.language import (
-    NotLoaded,
-    check,
-    compile_program,
-    has_errors,
-    parse,
-    reformat,
-)
+from bartack.language import check, compile_program, has_errors, parse
+from bartack.language.checking.modules import NotLoaded
+from bartack.language.formatting.format import reformat
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker

@@ -19,7 +19,10 @@ import msgspec
 from bartack.agents import command_key
 from bartack.config.load import load_config
 from bartack.journal import open_reader
-from bartack.pipeline import PROGRAM, TaskRecord, make_order, make_settings
+from bartack.pipeline import make_order
+from bartack.pipeline.records.records import TaskRecord
+from bartack.pipeline.request import PROGRAM
+from bartack.pipeline.settings import make_settings
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import drive
 from bartack.runtime.hub.serve import Quiet

@@ -13,7 +13,7 @@ from threading import Event
 from time import perf_counter
 from typing import Final
 
-from bartack.pipeline import capture
+from bartack.pipeline.snapshot.snapshot import capture
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Sample

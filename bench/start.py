@@ -1,13 +1,18 @@
-"""How long it takes until something runs: a worker, an import, a command.
+"""How long it takes until something runs: a worker, an import, a command; and the demo, as a person watches it.
 
 Run with ``python -m bench.start [--json] [--quick] [--rounds N] [--check]``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -32,6 +37,33 @@ def extra(directory: str, size: int, *, words: tuple[str, ...]) -> Sample:
         _time((sys.executable, *words), env) - _time((sys.executable, "-c", "pass"), env) for _ in range(size)
     ]
     return Sample(value=median(pairs) * 1e3)
+
+
+def demo(directory: str, size: int) -> Sample:
+    """Seconds of ``bartack demo`` on a terminal, with the pauses that let a person see what happens."""
+    env = {name: value for name, value in os.environ.items() if name not in {"CI", "COLUMNS", "LINES"}}
+    times: list[float] = []
+    for _ in range(size):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        began = perf_counter()
+        with subprocess.Popen(
+            [sys.executable, "-m", "bartack", "demo"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env={**env, "TERM": "xterm-256color", "TMPDIR": directory},
+        ) as process:
+            os.close(theirs)
+            with contextlib.suppress(OSError):  # the end of a terminal
+                while os.read(ours, 65536):
+                    pass
+            os.close(ours)
+        times.append(perf_counter() - began)
+        if process.returncode:
+            raise RuntimeError(f"the demo ended with {process.returncode}")
+    return Sample(value=median(times))
 
 
 def _time(command: tuple[str, ...], env: dict[str, str]) -> float:
@@ -81,11 +113,21 @@ BENCH: Final = Bench(
                 ),
             ),
         ),
+        Race(
+            key="demo",
+            title="bartack demo, from its first line to its last",
+            unit="s",
+            better="lower",
+            contestants=(
+                Contestant(key=OURS, label="bartack", measure=demo, size=1, quick_size=1, every=11),
+            ),
+        ),
     ),
     goals=(
         Goal(race="worker", title="start of a worker", bound="at most", target=10.0, stretch=5.0),
         Goal(race="import", title="import bartack", bound="at most", target=50.0, stretch=30.0),
         Goal(race="help", title="bartack --help", bound="at most", target=120.0, stretch=80.0),
+        Goal(race="demo", title="bartack demo", bound="at most", target=60.0, stretch=30.0),
     ),
 )
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Final
 
-from bartack.telemetry import JournalCommitted, Telemetry
+from bartack.telemetry import Telemetry
+from bartack.telemetry.catalogue import JournalCommitted
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Sample

@@ -1,0 +1,126 @@
+"""A server of ``bartack web`` for a benchmark, in a process of its own, and a browser that only asks.
+
+``python -m bench._web WORKSPACE`` serves until its standard input ends; its first line says where, and with which cookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import uvicorn
+
+from bartack.resilience.loopback import open_listener
+from bartack.web import Site, make_app
+from bartack.web._sessions import COOKIE
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+LIMIT_S: Final = 120.0
+
+
+class Answer(NamedTuple):
+    """An answer, and how long it took."""
+
+    status: int
+    body: bytes
+    took_s: float
+
+    @property
+    def json(self) -> Any:
+        """What it says."""
+        return json.loads(self.body)
+
+
+class WebServer:
+    """A server that is running."""
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = workspace
+
+    def __enter__(self) -> Self:
+        words = [sys.executable, "-m", "bench._web", self._workspace]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        facts = json.loads(self._process.stdout.readline())
+        self._port: int = facts["port"]
+        self._headers = {"Host": facts["host"], "Cookie": facts["cookie"]}
+        self._connection = self._connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=LIMIT_S)
+
+    def get(self, path: str) -> Answer:
+        """Ask for something."""
+        began = time.perf_counter()
+        self._connection.request("GET", path, headers=self._headers)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        return Answer(answer.status, body, time.perf_counter() - began)
+
+    def events(self, path: str) -> Iterator[tuple[str, int, float]]:
+        """The events of a stream as they come: name, entry, and when it came (seconds since 1970)."""
+        connection = self._connect()
+        connection.request("GET", path, headers=self._headers)
+        answer = connection.getresponse()
+        name, seq = "", 0
+        try:
+            while line := answer.readline():
+                if line.startswith(b"id: "):
+                    seq = int(line[4:])
+                elif line.startswith(b"event: "):
+                    name = line[7:].strip().decode()
+                elif line.startswith(b"data: "):
+                    yield name, seq, time.time()
+        finally:
+            connection.close()
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def resident_mb(self) -> float:
+        """Memory that it takes."""
+        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
+
+
+def serve(workspace: str) -> None:
+    """Serve a workspace until the standard input ends."""
+    site = Site([Path(workspace)])
+    token = site.sessions.enter(site.sessions.new_code()).token
+    with open_listener(port=0) as listener:
+        config = uvicorn.Config(make_app(site), access_log=False, lifespan="on", log_config=None, ws="none")
+        server = uvicorn.Server(config)
+
+        async def run() -> None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(sys.stdin.fileno(), lambda: setattr(server, "should_exit", True))
+            port = listener.getsockname()[1]
+            print(json.dumps({"port": port, "host": site.host, "cookie": f"{COOKIE}={token}"}), flush=True)
+            await server.serve(sockets=[listener])
+
+        asyncio.run(run())
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,6 @@
+"""Words of a language."""
+
+
+def plural(word: str) -> str:
+    """The plural of a word."""
+    return word + "s"
