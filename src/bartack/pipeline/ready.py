@@ -47,12 +47,14 @@ class Obstacle(NamedTuple):
         problem: What is wrong.
         error: The error that the run ends with.
         near: The nearest name that there is, where a name is wrong.
+        is_local: Whether the settings may be right, and only this machine lacks something: a program, or a login.
     """
 
     setting: str
     problem: str
     error: BartackError
     near: str = ""
+    is_local: bool = False
 
 
 def find_obstacles(
@@ -155,8 +157,10 @@ def _in_agents(
         chosen = config.pipeline.roles.get(role)
         needed |= {chosen} if chosen else set(config.agents.for_role(role))
     for report in check_agents(config.agents, workspace, environ, sorted(needed & set(named)), probe=probe):
-        key = "script" if report.kind == "scripted" else "command"
-        yield from (_refuse(f"agents.{report.name}.{key}", problem) for problem in report.problems)
+        is_script = report.kind == "scripted"
+        setting = f"agents.{report.name}.{'script' if is_script else 'command'}"
+        for problem in report.problems:
+            yield _refuse(setting, problem)._replace(is_local=not is_script)
 
 
 def _in_tasks(config: Config) -> Iterator[Obstacle]:

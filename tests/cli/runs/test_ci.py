@@ -53,8 +53,15 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.requirement("ci-workflow-works")
-def test_the_commands_of_the_workflow_pass_and_fail_as_the_page_says(bartack: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["claude", "no-such-program"])
+def test_the_commands_of_the_workflow_pass_and_fail_as_the_page_says(
+    bartack: Call, tmp_path: Path, program: str
+) -> None:
     assert bartack("init", "--ci").returncode == 0
+    agent = f'[agents.all]\nkind = "claude"\ncommand = ["{program}"]\nroles = ["builder", "reviewer", "spec_maintainer"]\n'
+    Path("bartack.toml").write_text(
+        agent, encoding="utf-8"
+    )  # a machine of GitHub has neither its program nor a login
     install, check, replay = commands(tmp_path / ".github/workflows/bartack.yml")
     Path("hello.pw").write_text(PROGRAM, encoding="utf-8")
     assert bartack("run", "hello.pw").returncode == 0

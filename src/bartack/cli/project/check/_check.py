@@ -24,6 +24,7 @@ from bartack.runtime.patchwork import Survey, survey
 from bartack.supervision.lint import TYPES, Report, check_python, python_files
 
 if TYPE_CHECKING:
+    from bartack.cli.project.check._config import Examined
     from bartack.config.problem import SettingProblem
 
 PYTHON: Final = ".py"
@@ -74,15 +75,16 @@ def check(
 
     PATH is a file or a directory; the default is the current directory. In a directory the command checks all Patchwork programs,
     bartack.toml, and the Python files that use Bartack. It reports all problems of the settings at once: unknown keys, values of
-    the wrong type, and values that cannot work on this machine. The exit code is 1 if there are errors, or findings in Python
-    files.
+    the wrong type, and values that cannot work. An agent that is not installed or not logged in on this machine is a warning. The
+    exit code is 1 if there are errors, or findings in Python files; with --strict also if there are warnings.
     """
     if program is not None:
         return _show_program(program, paths, as_json=as_json)
     places = paths or (Path(),)
     settings = [file for path in places if (file := _settings_file(path)) is not None]
-    problems = [problem for file in settings for problem in _settings_problems(file)]
-    cautions = [one for file in settings for one in _settings_cautions(file)] if not problems else []
+    examined = [_examine(file) for file in settings]
+    problems = [problem for one in examined for problem in one.problems]
+    cautions = [caution for one in examined for caution in one.cautions] if not problems else []
     programs = [file for path in places for file in _patchwork_files(path)]
     python = [file for path in places for file in _python_files(path, exclude)]
     found = survey(programs) if programs or not (python or settings) else None
@@ -148,16 +150,10 @@ def _settings_file(path: Path) -> Path | None:
     return file if file.name == CONFIG_FILE and file.is_file() else None
 
 
-def _settings_cautions(file: Path) -> list[SettingProblem]:
-    from bartack.cli.project.check._config import find_cautions  # noqa: PLC0415 - likewise
+def _examine(file: Path) -> Examined:
+    from bartack.cli.project.check._config import examine_settings  # noqa: PLC0415 - only projects with settings need it
 
-    return find_cautions(file.parent.resolve(), str(file))
-
-
-def _settings_problems(file: Path) -> list[SettingProblem]:
-    from bartack.cli.project.check._config import check_config  # noqa: PLC0415 - only projects with settings need it
-
-    return check_config(file.parent.resolve(), str(file))
+    return examine_settings(file.parent.resolve(), str(file))
 
 
 def _show_problems(

@@ -10,7 +10,7 @@ from typing import Final
 
 from bartack.agents.doctor.doctor import DoctorReport, check_agents
 from bartack.cli.app._terminal import printable
-from bartack.cli.project.check._config import check_config
+from bartack.cli.project.check._config import examine_settings
 from bartack.cli.project.doctor._finding import Finding
 from bartack.config.load import Config, load_config
 from bartack.config.problem import CONFIG_FILE, SettingProblem
@@ -28,7 +28,7 @@ def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
     """Return all findings about a project; none if it has no settings."""
     if not (workspace / CONFIG_FILE).is_file():
         return []
-    problems = check_config(workspace)
+    problems = examine_settings(workspace).problems
     try:
         config = load_config(workspace)
     except BartackError:
