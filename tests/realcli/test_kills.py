@@ -146,9 +146,9 @@ def place(request: ModelRequest) -> tuple[str, int]:
 def check_charge(scene: Scene) -> None:
     """Check that the step was charged with what the server counted, and that an estimate is marked.
 
-    A reply that was under way to an agent that was killed did not arrive, and nobody knows of it. Nor need anybody know of one that
-    an agent asked for after the death of its hub, before it was killed itself. An ACP agent reports the cost of a turn at its end,
-    so what a turn that was killed has cost is not known; the request for a title may be of either turn.
+    A reply that was under way to an agent that was killed did not arrive, and its cost is unknown. So is that of a reply that an
+    agent, or a process below it, asked for after the kill and before it was terminated itself. An ACP agent reports the cost of a
+    turn at its end, so what a turn that was killed has cost is unknown; the request for a title may belong to either turn.
     """
     (finished,) = outcomes(scene)
     charged = float(str(finished.data["usd"]))
@@ -161,7 +161,8 @@ def check_charge(scene: Scene) -> None:
         return
     assert scene.ends_the_agent
     assert is_estimated
-    dying = sum(price(one) for one in requests if scene.killed_at < one.started_at < scene.resumed_at)
+    started_again = scene.resumed_at or scene.gate("starts").stat().st_mtime
+    dying = sum(price(one) for one in requests if scene.killed_at < one.started_at < started_again)
     least = (later if scene.crew.kind == "acp" else counted * (1 - NOT_REPORTED)) - dying
     assert least - 1e-9 <= charged <= counted + 1e-9, requests
 
