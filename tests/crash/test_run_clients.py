@@ -45,7 +45,11 @@ def on_a_loop(run: RealRun, play: Callable[[AsyncRun], Awaitable[None]]) -> None
     asyncio.run(main())
 
 
-def test_an_asynchronous_client_takes_part_in_a_run(run: RealRun) -> None:
+def test_an_asynchronous_client_takes_part_in_a_run(begin: Begin) -> None:
+    run = begin("echoing", 3)  # it ends with the third, when the two before it have been received
+    run.start()
+    run.wait_open("receive")
+
     async def play(client: AsyncRun) -> None:
         assert (await client.state()).status == "running"
         async with await client.join() as session:
@@ -57,12 +61,13 @@ def test_an_asynchronous_client_takes_part_in_a_run(run: RealRun) -> None:
             await client.send("to", "x" * 100_000)
             async with session.mailbox.back.delivery(PATIENCE_S) as delivery:
                 assert delivery.value == "x" * 100_000
+            await session.mailbox.to.send(None)
         assert (await client.wait(PATIENCE_S)).status == "completed"
-        assert await client.result(int) == 2
+        assert await client.result(int) == 3
         events = [event["kind"] async for event in client.events(follow=True)]
         assert events[-1] == "run.ended"
         assert [step.kind async for step in client.steps(status="finished")][:2] == ["receive", "send"]
-        assert [message.mailbox async for message in client.messages("back")] == ["back", "back"]
+        assert [message.mailbox async for message in client.messages("back")] == ["back"] * 3
 
     on_a_loop(run, play)
 

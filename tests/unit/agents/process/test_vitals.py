@@ -24,10 +24,12 @@ from bartack.agents.protocol.messages import Abilities, Hello
 from bartack.testing import VirtualClock
 
 OBEYS = """
-import subprocess, sys
+import subprocess, sys, time
 for line in sys.stdin:
     if line.strip() == "compute":
-        sum(i * i for i in range(3_000_000))
+        until = time.process_time() + 0.3
+        while time.process_time() < until:
+            pass
     elif line.strip() == "write":
         with open("/dev/null", "wb") as file:
             file.write(b"x" * 200_000)
