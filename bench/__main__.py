@@ -1,5 +1,7 @@
 """Runs every benchmark there is: each module of this package whose name has no underscore, in a process of its own.
 
+``report`` is not one: it makes a page of their results.
+
 A benchmark is a program (``python -m bench.NAME``) that prints a table, or with ``--json`` one JSON object; other options are
 handed on to it.
 """
@@ -11,14 +13,17 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import bench
+
+REPORT: Final = "report"
 
 
 def names() -> list[str]:
     """The benchmarks, in the order of their names."""
     found = (module.name for module in pkgutil.iter_modules(bench.__path__))
-    return sorted(name for name in found if not name.startswith("_"))
+    return sorted(name for name in found if not name.startswith("_") and name != REPORT)
 
 
 def main(argv: Sequence[str]) -> int:

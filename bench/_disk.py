@@ -102,8 +102,10 @@ def describe_machine(directory: str) -> dict[str, str | int]:
     """The facts that are needed to interpret the numbers, without the name of the machine."""
     return {
         "system": platform.system(),
+        "kernel": platform.release(),
         "architecture": platform.machine(),
         "cores": os.cpu_count() or 1,
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "python": platform.python_version(),
         "file_system": file_system(directory),
     }

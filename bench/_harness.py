@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 from bench._disk import InMemoryError, data_directory, describe_machine, find_program, time_sync
-from bench._report import Goal, RaceResult, Report, as_json, as_table
+from bench._report import Goal, RaceResult, Report, as_json, as_table, today
 from bench._runner import Failure, Measure, Prepare, Runner, Sample
 
 T = TypeVar("T")
@@ -166,6 +166,7 @@ def run_bench(bench: Bench, options: Options, directory: str) -> Report:
     return Report(
         name=bench.name,
         title=bench.title,
+        date=today(),
         rounds=options.rounds,
         quick=options.quick,
         machine=describe_machine(directory),

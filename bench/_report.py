@@ -1,10 +1,14 @@
-"""What the rounds of a benchmark say: medians, spreads, ratios within rounds, goals met or missed; as a table and as JSON."""
+"""What the rounds of a benchmark say: medians, spreads, ratios within rounds, goals met or missed; as a table and as JSON.
+
+``_published.py`` has the types of the JSON, ``report.py`` makes a page of it.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
 Mark = Literal["stretch", "met", "missed", "not measured"]
@@ -69,7 +73,10 @@ class Goal:
 
 @dataclass(kw_only=True)
 class RaceResult:
-    """What a race gave: for each contestant its values by round, or in ``absent`` why it has none."""
+    """What a race gave: for each contestant its values by round, or in ``absent`` why it has none.
+
+    A race that is one value of a table at one size has them as ``series`` and ``size``.
+    """
 
     key: str
     title: str
@@ -81,6 +88,8 @@ class RaceResult:
     absent: dict[str, str] = field(default_factory=dict[str, str])
     facts: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     sync_s: list[float] = field(default_factory=list[float])
+    series: str = ""
+    size: int = 0
 
     def spread_of(self, key: str) -> Spread | None:
         """How the values of one contestant spread."""
@@ -99,6 +108,7 @@ class Report:
 
     name: str
     title: str
+    date: str
     rounds: int
     quick: bool
     machine: Mapping[str, str | int]
@@ -152,6 +162,8 @@ def as_json(report: Report) -> dict[str, object]:
     """The whole report as one JSON object."""
     return {
         "bench": report.name,
+        "title": report.title,
+        "date": report.date,
         "rounds": report.rounds,
         "quick": report.quick,
         "machine": dict(report.machine),
@@ -204,7 +216,14 @@ def _race_json(race: RaceResult) -> dict[str, object]:
             "spread": None if found is None else _spread_json(found),
             "ratio": None if ratio is None else _spread_json(ratio),
         }
-    return {"title": race.title, "unit": race.unit, "better": race.better, "contestants": contestants}
+    return {
+        "title": race.title,
+        "unit": race.unit,
+        "better": race.better,
+        "series": race.series,
+        "size": race.size,
+        "contestants": contestants,
+    }
 
 
 def _spread_json(value: Spread) -> dict[str, float]:
@@ -231,6 +250,11 @@ def as_table(report: Report) -> str:
     remarks = [*(f"warning: {text}" for text in report.warnings), *report.notes]
     parts.append("\n".join(f"- {text}" for text in remarks))
     return "\n\n".join(part for part in parts if part)
+
+
+def today() -> str:
+    """The date of a result."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def _head(report: Report) -> str:

@@ -1,6 +1,7 @@
 """A server of ``bartack web`` for a benchmark, in a process of its own, and a browser that only asks.
 
-``python -m bench._web WORKSPACE`` serves until its standard input ends; its first line says where, and with which cookie.
+``python -m bench._web WORKSPACE PATH`` serves until its standard input ends; its first line says where, with which cookie, and by
+which link a real browser gets to the path.
 """
 
 from __future__ import annotations
@@ -41,17 +42,29 @@ class Answer(NamedTuple):
 
 
 class WebServer:
-    """A server that is running."""
+    """A server that is running.
 
-    def __init__(self, workspace: str) -> None:
+    Args:
+        workspace: What it shows.
+        to: Where its link leads.
+
+    Attributes:
+        link: Enters a real browser, once.
+        origin: Where its pages are.
+    """
+
+    def __init__(self, workspace: str, to: str = "/") -> None:
         self._workspace = workspace
+        self._to = to
 
     def __enter__(self) -> Self:
-        words = [sys.executable, "-m", "bench._web", self._workspace]
+        words = [sys.executable, "-m", "bench._web", self._workspace, self._to]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         facts = json.loads(self._process.stdout.readline())
         self._port: int = facts["port"]
+        self.origin: str = f"http://{facts['host']}"
+        self.link: str = f"{self.origin}/enter#{facts['code']}"
         self._headers = {"Host": facts["host"], "Cookie": facts["cookie"]}
         self._connection = self._connect()
         return self
@@ -104,23 +117,25 @@ class WebServer:
         return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
-def serve(workspace: str) -> None:
+def serve(workspace: str, to: str) -> None:
     """Serve a workspace until the standard input ends."""
-    site = Site([Path(workspace)])
-    token = site.sessions.enter(site.sessions.new_code()).token
     with open_listener(port=0) as listener:
+        port = listener.getsockname()[1]
+        site = Site([Path(workspace)], port=port)
+        token = site.sessions.enter(site.sessions.new_code()).token
+        code = site.sessions.new_code(to)
         config = uvicorn.Config(make_app(site), access_log=False, lifespan="on", log_config=None, ws="none")
         server = uvicorn.Server(config)
 
         async def run() -> None:
             loop = asyncio.get_running_loop()
             loop.add_reader(sys.stdin.fileno(), lambda: setattr(server, "should_exit", True))
-            port = listener.getsockname()[1]
-            print(json.dumps({"port": port, "host": site.host, "cookie": f"{COOKIE}={token}"}), flush=True)
+            facts = {"port": port, "host": site.host, "cookie": f"{COOKIE}={token}", "code": code}
+            print(json.dumps(facts), flush=True)
             await server.serve(sockets=[listener])
 
         asyncio.run(run())
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2])

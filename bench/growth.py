@@ -6,46 +6,30 @@ number is the median of the rounds, and what counts is how it changes from left 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import Final, NamedTuple
+from typing import Final
 
 from bartack.journal import Draft, open_journal, open_reader
 from bartack.runtime import Run
 from bartack.runtime.state.entries import StepFinished
 from bartack.supervision.process.tree import find_by_environment
-from bench._disk import InMemoryError, data_directory, describe_machine
-from bench._harness import RESULTS
-from bench._report import align, show
 from bench._runs import hub_pid, kill_everything, make_run
 from bench._spans import write_long_run
+from bench._tables import Limit, Row, Table, TableBench, main
 
-ROUNDS: Final = 3
 PATIENCE_S: Final = 600.0
 LAST: Final = 1000
 """The cost of a step is that of the last of them."""
 
-Row = dict[str, float]
-"""Values by what they are, with the unit in brackets."""
-
-
-class Table(NamedTuple):
-    """Something that grows."""
-
-    title: str
-    head: str
-    sizes: tuple[int, ...]
-    quick: tuple[int, ...]
-    measure: Callable[[str, int], Row]
+WAITING: Final = 8
+"""How many workers wait beside a full mailbox."""
 
 
 # The steps of a run.
@@ -107,6 +91,19 @@ def measure_workers(directory: str, many: int) -> Row:
         "memory of the hub, PSS (MB)": hub,
         "memory of a waiting worker, PSS (MB)": one,
     }
+
+
+# Messages that nothing takes.
+
+
+def measure_queued(directory: str, messages: int) -> Row:
+    """The memory of a hub with waiting workers and this many messages in a mailbox."""
+    run = make_run(_fresh(directory), "full_mailbox", WAITING, messages, durability="process")
+    run.resume()
+    _wait_until(run, lambda kind, data: kind == "step.started" and data.get("about") == "wait")
+    found = _pss_mb(hub_pid(run))
+    kill_everything(run)
+    return {f"memory of the hub with {WAITING} workers, PSS (MB)": found}
 
 
 # Commands that look at a run.
@@ -223,6 +220,7 @@ TABLES: Final = {
         measure_steps,
     ),
     "workers": Table("Workers that live at once", "workers", (8, 64, 300, 1_000), (8, 64), measure_workers),
+    "queued": Table("Messages that wait in a mailbox", "messages", (1_000, 10_000), (1_000,), measure_queued),
     "views": Table(
         "Commands that look at a run", "steps", (100_000, 1_000_000), (10_000, 100_000), measure_views
     ),
@@ -235,86 +233,22 @@ TABLES: Final = {
     ),
 }
 
-LIMITS: Final = (
-    ("steps", 1_000, "resume to the next new step (s)", 0.3),
-    ("steps", 10_000, "resume to the next new step (s)", 0.8),
-    ("workers", 8, "memory of the hub, PSS (MB)", 60.0),
-    ("workers", 8, "memory of a waiting worker, PSS (MB)", 6.0),
-    ("spans", 1_000_000, "memory (MB)", 100.0),
-    ("spans", 1_000_000, "at(seq), rows, median (ms of CPU)", 1.0),
-    ("spans", 1_000_000, "window, the costliest of all zooms (ms of CPU)", 20.0),
-    ("spans", 1_000_000, "build (s of CPU)", 20.0),
+BENCH: Final = TableBench(
+    name="growth",
+    title="Growth",
+    tables=TABLES,
+    limits=(
+        Limit("steps", 1_000, "resume to the next new step (s)", 0.3, 0.2),
+        Limit("steps", 10_000, "resume to the next new step (s)", 0.8, 0.5),
+        Limit("workers", 8, "memory of the hub, PSS (MB)", 60.0, 45.0),
+        Limit("workers", 8, "memory of a waiting worker, PSS (MB)", 6.0, 4.0),
+        Limit("queued", 10_000, "memory of the hub with 8 workers, PSS (MB)", 60.0, 45.0),
+        Limit("spans", 1_000_000, "memory (MB)", 100.0, 40.0),
+        Limit("spans", 1_000_000, "at(seq), rows, median (ms of CPU)", 1.0, 0.5),
+        Limit("spans", 1_000_000, "window, the costliest of all zooms (ms of CPU)", 20.0, 10.0),
+        Limit("spans", 1_000_000, "build (s of CPU)", 20.0, 8.0),
+    ),
 )
-"""What must be reached: table, size, row and the most that is allowed."""
-
-Values = dict[str, dict[int, Row]]
-"""By table and size."""
-
-
-def measure(names: Sequence[str], directory: str, rounds: int, *, quick: bool) -> Values:
-    """All tables."""
-    found: Values = {}
-    for name in names:
-        table = TABLES[name]
-        for size in table.quick if quick else table.sizes:
-            print(f"growth: {name} {size}", file=sys.stderr)
-            rows = [table.measure(directory, size) for _ in range(rounds)]
-            found.setdefault(name, {})[size] = {what: median(row[what] for row in rows) for what in rows[0]}
-    return found
-
-
-def missed(values: Values) -> list[str]:
-    """The limits that were not kept."""
-    return [
-        f"{what} at {size:,} {TABLES[name].head}: {show(row[what])}, at most {limit:g}"
-        for name, size, what, limit in LIMITS
-        if (row := values.get(name, {}).get(size)) is not None and row[what] > limit
-    ]
-
-
-def as_text(values: Values) -> str:
-    """The tables for people."""
-    parts: list[str] = []
-    for name, by_size in values.items():
-        head = [TABLES[name].head, *(f"{size:,}" for size in by_size)]
-        rows = [
-            [what, *(show(row[what]) for row in by_size.values())] for what in next(iter(by_size.values()))
-        ]
-        parts += [f"{name}: {TABLES[name].title}", align([head, *rows]), ""]
-    parts += [f"missed: {text}" for text in missed(values)]
-    return "\n".join(parts)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; returns the exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
-    parser.add_argument("--rounds", type=int, help=f"how many rounds (default {ROUNDS}; quick: 1)")
-    parser.add_argument(
-        "--quick", action="store_true", help="one round of smaller sizes: a glance, not a result"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
-    parser.add_argument("--check", action="store_true", help="end with 1 if a limit is missed")
-    parser.add_argument("--only", action="append", choices=list(TABLES), default=[], help="only this table")
-    given = parser.parse_args(argv)
-    try:
-        directory = data_directory(RESULTS)
-    except InMemoryError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    rounds = given.rounds or (1 if given.quick else ROUNDS)
-    try:
-        values = measure(given.only or list(TABLES), directory, rounds, quick=given.quick)
-        machine = describe_machine(directory)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    report = {"name": "growth", "rounds": rounds, "quick": given.quick, "machine": machine, "tables": values}
-    if not given.only:
-        os.makedirs(RESULTS, exist_ok=True)
-        Path(RESULTS, "growth.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report) if given.json else as_text(values))
-    return 1 if given.check and missed(values) else 0
-
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(BENCH))

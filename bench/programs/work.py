@@ -292,6 +292,19 @@ async def all_living(ctx: Context, many: int) -> list[float]:
 
 
 @worker
+async def full_mailbox(ctx: Context, many: int, count: int) -> None:
+    """Fills a mailbox while other workers wait, and waits with them."""
+    handles = [await ctx.spawn(living()) for _ in range(many)]
+    for _ in range(many):
+        await ctx.mailbox.here.receive(600)
+    for number in range(count):
+        await ctx.mailbox.full.send({"number": number})
+    await ctx.mailbox.wait.receive(600)
+    for handle in handles:
+        await handle
+
+
+@worker
 async def restarting(ctx: Context, count: int, done: int = 0) -> float:
     """As ``long_history``, with a new history after each thousand steps."""
     for number in range(min(1000, count - done)):

@@ -28,6 +28,7 @@ def report(result: RaceResult, *goals: Goal, load: tuple[float, float] = (0.0, 0
     return Report(
         name="example",
         title="Example",
+        date="2026-01-02",
         rounds=3,
         quick=False,
         machine={"system": "Linux", "architecture": "x", "cores": 2, "python": "3", "file_system": "ext4"},
