@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 from bench._disk import InMemoryError, data_directory, describe_machine, find_program, time_sync
-from bench._report import Goal, RaceResult, Report, as_json, as_table, today
+from bench._report import NOT_HERE, Goal, RaceResult, Report, as_json, as_table, today
 from bench._runner import Failure, Measure, Prepare, Runner, Sample
 
 T = TypeVar("T")
@@ -45,6 +45,7 @@ class Contestant:
         prepare: Fills the directory once; without it, every measurement gets an empty one.
         needs: Distributions that have to be installed.
         programs: Programs that have to be on the machine.
+        settings: Environment variables that have to name a server.
         quick_size: As ``size``, for a quick run; a tenth of it if not given.
         every: Takes part in the first round and then in every n-th, for those that take long to begin.
     """
@@ -56,6 +57,7 @@ class Contestant:
     prepare: Prepare | None = None
     needs: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     quick_size: int = 0
     every: int = 1
 
@@ -209,13 +211,9 @@ def rotate(items: Sequence[T], by: int) -> list[T]:
 def _start(race: Race, result: RaceResult, directory: str, stack: contextlib.ExitStack) -> dict[str, Runner]:
     runners: dict[str, Runner] = {}
     for contestant in race.contestants:
-        missing = _note_versions(contestant, result)
-        if missing:
-            result.absent[contestant.key] = f"not installed ({', '.join(missing)})"
-            continue
-        lacking = [name for name in contestant.programs if find_program(name) is None]
-        if lacking:
-            result.absent[contestant.key] = f"not on this machine ({', '.join(lacking)})"
+        absent = _why_absent(contestant, result)
+        if absent:
+            result.absent[contestant.key] = absent
             continue
         place = os.path.join(directory, race.key, contestant.key)
         os.makedirs(place)
@@ -223,6 +221,18 @@ def _start(race: Race, result: RaceResult, directory: str, stack: contextlib.Exi
         stack.callback(runner.close)
         runners[contestant.key] = runner
     return runners
+
+
+def _why_absent(contestant: Contestant, result: RaceResult) -> str:
+    """What the machine does not have for a contestant; empty if it can take part."""
+    unset = [name for name in contestant.settings if not os.environ.get(name)]
+    if unset:
+        return f"{NOT_HERE} ({', '.join(unset)} not set)"
+    missing = _note_versions(contestant, result)
+    if missing:
+        return f"not installed ({', '.join(missing)})"
+    lacking = [name for name in contestant.programs if find_program(name) is None]
+    return f"{NOT_HERE} ({', '.join(lacking)})" if lacking else ""
 
 
 def _note_versions(contestant: Contestant, result: RaceResult) -> list[str]:

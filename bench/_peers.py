@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 DBOS_NEEDS: Final = ("dbos",)
 SAVER_NEEDS: Final = ("langgraph-checkpoint-sqlite",)
 LANGGRAPH_NEEDS: Final = ("langgraph", *SAVER_NEEDS)
+TEMPORAL_NEEDS: Final = ("temporalio",)
+TEMPORAL_ADDRESS: Final = "TEMPORAL_ADDRESS"
 
 SYNCHRONOUS: Final = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -157,6 +159,13 @@ def langgraph_loop(directory: str, size: int) -> Sample:
         first: _Turns = {"number": 0, "outcome": {}}
         graph.compile(checkpointer=saver).invoke(first, config, durability="sync")
     return Sample(value=size / (times[size] - times[0]), facts=facts)
+
+
+def temporal_sequential(directory: str, size: int) -> Sample:
+    """Steps per second of one workflow, on a server that runs already."""
+    from bench._temporal import steps  # noqa: PLC0415 - only the process of this contestant has to have its SDK
+
+    return steps(size)
 
 
 def langgraph_sequential(directory: str, size: int) -> Sample:

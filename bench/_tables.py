@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 
 from bench._disk import InMemoryError, data_directory, describe_machine, time_sync
 from bench._harness import OURS, RESULTS, save
-from bench._report import Goal, RaceResult, Report, align, as_json, show, today
+from bench._report import NOT_HERE, Goal, RaceResult, Report, align, as_json, show, today
 
 ROUNDS: Final = 3
 
@@ -34,7 +34,7 @@ class NotHereError(Exception):
     """The machine does not have what a table needs."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"not on this machine ({what})")
+        super().__init__(f"{NOT_HERE} ({what})")
 
 
 class Table(NamedTuple):

@@ -70,6 +70,19 @@ def crowd(directory: str, size: int) -> Sample:
     return Sample(value=rate, facts={"worst send": f"{worst * 1e3:.1f} ms"})
 
 
+def worst_send(directory: str, size: int) -> Sample:
+    """Milliseconds of the slowest of all these sends."""
+    _, worst = run_worker(directory, tuple[float, float], "crowd", PRODUCERS, size // PRODUCERS)
+    return Sample(value=worst * 1e3)
+
+
+def _ahead(race: str, title: str, peer: str, *, lower: bool) -> Goal:
+    """Not slower than a peer in the same run."""
+    if lower:
+        return Goal(race=race, title=title, bound="at most", target=1.0, stretch=0.8, against=peer)
+    return Goal(race=race, title=title, bound="at least", target=1.0, stretch=1.25, against=peer)
+
+
 BENCH: Final = Bench(
     name="mailbox",
     title="Messages",
@@ -114,6 +127,15 @@ BENCH: Final = Bench(
                 *mailbox_peers(peer_crowd, PRODUCERS * 250),
             ),
         ),
+        Race(
+            key="worst_send",
+            title=f"the slowest send of {PRODUCERS} producers, synced",
+            unit="ms",
+            better="lower",
+            contestants=(
+                Contestant(key=OURS, label="bartack", measure=worst_send, size=PRODUCERS * 1000, every=4),
+            ),
+        ),
     ),
     goals=(
         Goal(
@@ -124,8 +146,13 @@ BENCH: Final = Bench(
             stretch=3.0,
             against="floor",
         ),
+        _ahead("round_trip", "round trip to Redis", "redis", lower=True),
+        _ahead("round_trip", "round trip to PostgreSQL", "postgres", lower=True),
         Goal(race="process", title="round trip, process-durable", bound="at most", target=0.2, stretch=0.12),
         Goal(race="crowd", title="8 producers", bound="at least", target=15_000, stretch=20_000),
+        _ahead("crowd", "8 producers to Redis", "redis", lower=False),
+        _ahead("crowd", "8 producers to PostgreSQL", "postgres", lower=False),
+        Goal(race="worst_send", title="worst send of 8 producers", bound="at most", target=10.0, stretch=5.0),
     ),
     notes=(
         "The servers of the peers are started by the benchmark itself, as far as they are on this machine.",

@@ -74,14 +74,19 @@ def git_status(directory: str, size: int) -> Sample:
 def _timed(directory: str, *words: str, index: str | None = None) -> Sample:
     began = perf_counter()
     _git(directory, *words, index=index)
-    return Sample(value=(perf_counter() - began) * 1000)
+    took = perf_counter() - began
+    return Sample(value=took * 1000, facts={"git": _git(directory, "version").split()[-1]})
 
 
-def _git(directory: str, *words: str, index: str | None = None) -> None:
+def _git(directory: str, *words: str, index: str | None = None) -> str:
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "1"}
     if index is not None:
         env["GIT_INDEX_FILE"] = index
-    subprocess.run(["git", *words], cwd=directory, env=env, check=True, capture_output=True, timeout=600)
+    command = ["git", *words]
+    done = subprocess.run(
+        command, cwd=directory, env=env, check=True, capture_output=True, timeout=600, text=True
+    )
+    return done.stdout
 
 
 def _race(key: str, title: str, ours: Contestant, theirs: Contestant) -> Race:

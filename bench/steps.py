@@ -15,10 +15,13 @@ from bench._peers import (
     DBOS_NEEDS,
     LANGGRAPH_NEEDS,
     SAVER_NEEDS,
+    TEMPORAL_ADDRESS,
+    TEMPORAL_NEEDS,
     dbos_concurrent,
     dbos_sequential,
     langgraph_loop,
     langgraph_sequential,
+    temporal_sequential,
 )
 from bench._report import Goal
 from bench._runner import Sample
@@ -126,6 +129,15 @@ BENCH: Final = Bench(
                     measure=langgraph_sequential,
                     size=600,
                     needs=SAVER_NEEDS,
+                    every=3,
+                ),
+                Contestant(
+                    key="temporal",
+                    label=f"Temporal, activities, the server at {TEMPORAL_ADDRESS}",
+                    measure=temporal_sequential,
+                    size=200,
+                    needs=TEMPORAL_NEEDS,
+                    settings=(TEMPORAL_ADDRESS,),
                     every=3,
                 ),
             ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench import _tables
-from bench._report import as_json
+from bench._report import Report, as_json
 from bench._tables import (
     Limit,
     NotHereError,
@@ -37,7 +37,7 @@ def bench_of(**measures: Callable[[str, int], Row]) -> TableBench:
     return TableBench(name="example", title="Example", tables=tables, limits=limits)
 
 
-def report_of(bench: TableBench, directory: Path, *, quick: bool = False) -> tuple[str, _tables.Report]:
+def report_of(bench: TableBench, directory: Path, *, quick: bool = False) -> tuple[str, Report]:
     values = measure(bench, list(bench.tables), str(directory), 2, quick=quick)
     report = as_report(bench, values, str(directory), rounds=2, quick=quick, load=(0.0, 0.0, 0.0))
     return as_text(bench, values, report), report
