@@ -27,7 +27,7 @@ LIMIT: Final = timedelta(seconds=60)
 _times: list[float] = []
 
 
-@activity.defn  # type: ignore[untyped-decorator] - the SDK is not installed where types are checked
+@activity.defn  # type: ignore[untyped-decorator]  # - the SDK is not installed where types are checked
 def turn(number: int) -> dict[str, object]:
     """A step."""
     _times.append(perf_counter())
@@ -38,7 +38,7 @@ def turn(number: int) -> dict[str, object]:
 class Turns:
     """Steps one after the other."""
 
-    @workflow.run  # type: ignore[untyped-decorator] - likewise
+    @workflow.run  # type: ignore[untyped-decorator]  # - likewise
     async def run(self, count: int) -> None:
         """Do them all, and one before."""
         for number in range(count + 1):

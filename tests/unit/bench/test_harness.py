@@ -285,3 +285,17 @@ def test_json_is_one_object_on_stdout_and_nothing_else() -> None:
     assert result["bench"] == "journal"
     assert result["ratios"]["cpu_to_floor"] > 0
     assert [goal["race"] for goal in result["goals"]] == ["cpu"]
+
+
+def test_a_peer_whose_server_is_not_named_is_absent(
+    measures: Measures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = dataclasses.replace(measures.contestant("peer", "theirs"), settings=("SURELY_AN_ADDRESS",))
+    race = race_of(measures.contestant(OURS, "ours"), peer)
+
+    without = run_race(race, Options(rounds=1), str(tmp_path / "without"))
+    monkeypatch.setenv("SURELY_AN_ADDRESS", "127.0.0.1:7233")
+    named = run_race(race, Options(rounds=1), str(tmp_path / "named"))
+
+    assert without.absent == {"peer": "not on this machine (SURELY_AN_ADDRESS not set)"}
+    assert named.values["peer"] == {1: 4.0}

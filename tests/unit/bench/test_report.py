@@ -6,6 +6,7 @@ from bench._report import Goal, RaceResult, Report, align, as_json, as_table, sp
 AT_LEAST_HALF = Goal(
     race="race", title="half of the floor", against="floor", bound="at least", target=0.5, stretch=0.9
 )
+AT_MOST_A_HALF = Goal(race="race", title="half", bound="at most", target=0.5, stretch=0.5)
 AT_MOST_TEN = Goal(race="race", title="ten", bound="at most", target=10, stretch=5)
 
 
@@ -94,6 +95,14 @@ def test_a_goal_that_could_not_be_measured_is_not_passed() -> None:
     assert not unmeasured.passed
     assert as_json(unmeasured)["passed"] is False
     assert report(race(bartack=[1.0], floor=[2.0]), AT_LEAST_HALF).passed
+
+
+def test_a_goal_against_a_server_that_is_not_there_does_not_count() -> None:
+    result = race(bartack=[1.0])
+    result.absent["floor"] = "not on this machine (redis-server)"
+
+    assert report(result, AT_LEAST_HALF).passed
+    assert not report(result, AT_LEAST_HALF, AT_MOST_A_HALF).passed
 
 
 def test_a_missed_goal_stands_out_in_the_table() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,10 @@ def test_every_limit_is_at_a_size_that_is_measured() -> None:
     assert [limit for limit in web.BENCH.limits if limit.size not in web.TABLES[limit.table].sizes] == []
 
 
-def test_without_a_browser_the_page_is_not_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+def test_without_a_browser_the_page_is_not_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
 
     with (
         pytest.raises(NotHereError, match=r"^not on this machine \(chromium\)$"),
