@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import os
 import shutil
+import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from statistics import median, quantiles
@@ -57,6 +59,19 @@ WATCH: Final = """() => {
 """Notes which entry the page shows, and since when. The head of the page has its number."""
 
 
+def versions() -> dict[str, str]:
+    """Which browser it is, and what drives it."""
+    shown = subprocess.run([_program(), "--version"], capture_output=True, text=True, check=True).stdout
+    return {"Chromium": shown.split()[1], "Playwright": importlib.metadata.version("playwright")}
+
+
+def _program() -> str:
+    program = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if program is None:
+        raise NotHereError(NAMES[0])
+    return program
+
+
 @contextmanager
 def open_chromium() -> Generator[Browser]:
     """A browser without windows.
@@ -64,9 +79,7 @@ def open_chromium() -> Generator[Browser]:
     Raises:
         NotHereError: There is none, or Playwright is missing.
     """
-    program = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if program is None:
-        raise NotHereError(NAMES[0])
+    program = _program()
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415 - a machine without a browser does not need it
     except ImportError:

@@ -13,11 +13,13 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final, Literal, TypeVar
 
 from bench._disk import InMemoryError, data_directory, describe_machine, find_program, time_sync
@@ -99,9 +101,13 @@ class Bench:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line asks for."""
+    """What the command line asks for.
+
+    With ``limit_s`` a race ends after the first round that comes to the end of its share of that time.
+    """
 
     rounds: int = ROUNDS
+    limit_s: float = math.inf
     quick: bool = False
     json: bool = False
     check: bool = False
@@ -135,6 +141,12 @@ def parse_options(bench: Bench, argv: Sequence[str] | None) -> Options:
     parser.add_argument(
         "--rounds", type=_positive, help=f"how many rounds (default {ROUNDS}; quick: {QUICK_ROUNDS})"
     )
+    parser.add_argument(
+        "--limit",
+        type=_positive,
+        metavar="SECONDS",
+        help="begin no further round after this time; each race has at least one, and its part of it",
+    )
     parser.add_argument("--quick", action="store_true", help="run fewer and smaller rounds, for a quick look")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--check", action="store_true", help="end with 1 if a target is missed")
@@ -145,6 +157,7 @@ def parse_options(bench: Bench, argv: Sequence[str] | None) -> Options:
     given = parser.parse_args(argv)
     return Options(
         rounds=given.rounds or (QUICK_ROUNDS if given.quick else ROUNDS),
+        limit_s=given.limit or math.inf,
         quick=given.quick,
         json=given.json,
         check=given.check,
@@ -163,13 +176,14 @@ def run_bench(bench: Bench, options: Options, directory: str) -> Report:
     """All races, one after the other."""
     before = os.getloadavg()
     races = [race for race in bench.races if not options.only or race.key in options.only]
-    results = [run_race(race, options, directory) for race in races]
+    shares = Shares(options.limit_s, len(races))
+    results = [run_race(race, options, directory, shares.next()) for race in races]
     measured = {race.key for race in races}
     return Report(
         name=bench.name,
         title=bench.title,
         date=today(),
-        rounds=options.rounds,
+        rounds=max(len(race.sync_s) for race in results),
         quick=options.quick,
         machine=describe_machine(directory),
         load=(before, os.getloadavg()),
@@ -179,7 +193,35 @@ def run_bench(bench: Bench, options: Options, directory: str) -> Report:
     )
 
 
-def run_race(race: Race, options: Options, directory: str) -> RaceResult:
+class Shares:
+    """Divides a time among parts that follow each other; what one leaves, the next ones have.
+
+    Args:
+        limit_s: The whole time.
+        parts: How many parts there are.
+        clock: Seconds, of any beginning.
+    """
+
+    def __init__(self, limit_s: float, parts: int, clock: Callable[[], float] = monotonic) -> None:
+        self._began = clock()
+        self._each = limit_s / max(parts, 1)
+        self._count = 0
+        self._clock = clock
+
+    def next(self) -> Callable[[], bool]:
+        """Whether the time of the next part is used up, as a function to ask again and again."""
+        self._count += 1
+        end = self._began + self._each * self._count
+        return lambda: self._clock() >= end
+
+
+def _never() -> bool:
+    return False
+
+
+def run_race(
+    race: Race, options: Options, directory: str, is_late: Callable[[], bool] = _never
+) -> RaceResult:
     """All rounds of one race. A first round that does not count pays for imports and cold caches."""
     result = RaceResult(
         key=race.key,
@@ -193,6 +235,8 @@ def run_race(race: Race, options: Options, directory: str) -> RaceResult:
     with contextlib.ExitStack() as stack:
         runners = _start(race, result, directory, stack)
         for number in range(options.rounds + 1):
+            if number > 1 and is_late():
+                break
             if number:
                 result.sync_s.append(time_sync(directory))
             for contestant in rotate(race.contestants, number):

@@ -199,7 +199,7 @@ def _versions(published: Published) -> list[str]:
         for race in result.races.values():
             for key, one in race.contestants.items():
                 facts = one.why_absent or ", ".join(f"{name} {value}" for name, value in one.facts.items())
-                if facts and key != OURS:
+                if facts and (key != OURS or race.series):
                     rows[f"| `{result.bench}` | {_cell(one.label)} | {_cell(facts)} |"] = None
     return list(rows)
 

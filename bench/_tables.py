@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from statistics import median
 from typing import Final, Literal, NamedTuple
 
 from bench._disk import InMemoryError, data_directory, describe_machine, time_sync
-from bench._harness import OURS, RESULTS, save
+from bench._harness import OURS, RESULTS, Shares, save
 from bench._report import NOT_HERE, Goal, RaceResult, Report, align, as_json, show, today
 
 ROUNDS: Final = 3
@@ -60,12 +61,15 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TableBench:
-    """Tables that are measured together, and their limits."""
+    """Tables that are measured together, and their limits; for some of them the versions of programs that they use."""
 
     name: str
     title: str
     tables: Mapping[str, Table]
     limits: Sequence[Limit]
+    versions: Mapping[str, Callable[[], dict[str, str]]] = field(
+        default_factory=dict[str, Callable[[], dict[str, str]]]
+    )
 
 
 @dataclass(kw_only=True)
@@ -74,7 +78,6 @@ class Values:
 
     rows: dict[str, dict[int, list[Row]]] = field(default_factory=dict[str, dict[int, list[Row]]])
     absent: dict[str, str] = field(default_factory=dict[str, str])
-    facts: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     sync_s: list[float] = field(default_factory=list[float])
 
     def median(self, table: str, size: int) -> Row:
@@ -84,25 +87,47 @@ class Values:
 
 
 def measure(
-    bench: TableBench, names: Sequence[str], directory: str, rounds: int, *, quick: bool = False
+    bench: TableBench,
+    names: Sequence[str],
+    directory: str,
+    rounds: int,
+    *,
+    quick: bool = False,
+    limit_s: float = math.inf,
 ) -> Values:
-    """All tables of these names."""
+    """All tables of these names; each size at least once, and again as far as its share of the time allows."""
     found = Values()
+    sizes = {name: bench.tables[name].quick if quick else bench.tables[name].sizes for name in names}
+    shares = Shares(limit_s, sum(map(len, sizes.values())))
     for name in names:
-        table = bench.tables[name]
-        for size in table.quick if quick else table.sizes:
-            print(f"{bench.name}: {name} {size}", file=sys.stderr)
-            try:
-                for _ in range(rounds):
-                    found.sync_s.append(time_sync(directory))
-                    found.rows.setdefault(name, {}).setdefault(size, []).append(
-                        table.measure(directory, size)
-                    )
-            except NotHereError as error:
-                found.rows.pop(name, None)
-                found.absent[name] = str(error)
-                break
+        for size in sizes[name]:
+            is_late = shares.next()
+            if name not in found.absent:
+                print(f"{bench.name}: {name} {size}", file=sys.stderr)
+                _measure_rounds(bench.tables[name], name, size, found, directory, rounds, is_late)
     return found
+
+
+def _measure_rounds(
+    table: Table,
+    name: str,
+    size: int,
+    found: Values,
+    directory: str,
+    rounds: int,
+    is_late: Callable[[], bool],
+) -> None:
+    rows = found.rows.setdefault(name, {}).setdefault(size, [])
+    for number in range(rounds):
+        if number and is_late():
+            return
+        found.sync_s.append(time_sync(directory))
+        try:
+            rows.append(table.measure(directory, size))
+        except NotHereError as error:
+            found.rows.pop(name)
+            found.absent[name] = str(error)
+            return
 
 
 # As a report
@@ -131,8 +156,9 @@ def as_report(
             races.append(race)
     if races:
         races[0].sync_s += values.sync_s
+    versions = {name: find() for name, find in bench.versions.items() if name in values.rows}
     for race in races:
-        race.facts[OURS] = values.facts.get(race.key.partition("-")[0], {})
+        race.facts[OURS] = versions.get(race.key.partition("-")[0], {})
     measured = {race.key for race in races}
     goals = [_goal(bench, limit) for limit in bench.limits]
     return Report(
@@ -218,6 +244,12 @@ def main(bench: TableBench, argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m bench.{bench.name}", description=bench.title)
     parser.add_argument("--rounds", type=int, help=f"how many rounds (default {ROUNDS}; quick: 1)")
     parser.add_argument(
+        "--limit",
+        type=int,
+        metavar="SECONDS",
+        help="repeat nothing after this time; each size is measured at least once",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="one round of smaller sizes: a glance, not a result"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
@@ -238,7 +270,9 @@ def main(bench: TableBench, argv: Sequence[str] | None = None) -> int:
     rounds = given.rounds or (1 if given.quick else ROUNDS)
     load = os.getloadavg()
     try:
-        values = measure(bench, given.only or list(bench.tables), directory, rounds, quick=given.quick)
+        names = given.only or list(bench.tables)
+        limit_s = given.limit or math.inf
+        values = measure(bench, names, directory, rounds, quick=given.quick, limit_s=limit_s)
         report = as_report(bench, values, directory, rounds=rounds, quick=given.quick, load=load)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -14,7 +14,7 @@ from random import Random
 from statistics import median, quantiles
 from typing import Final
 
-from bench._browser import measure_live, measure_paint
+from bench._browser import measure_live, measure_paint, versions
 from bench._runs import drive_here, make_run
 from bench._tables import Limit, Row, Table, TableBench, main
 from bench._watched import RUN, SMALL, WATCHED_S, BusyRun, fresh, recorded
@@ -152,6 +152,7 @@ BENCH: Final = TableBench(
     name="web",
     title="Runs in a browser",
     tables=TABLES,
+    versions={"browser": versions, "live": versions},
     limits=(
         Limit("first", 10_000, "first answer (s)", 1.0, 0.4),
         Limit("first", 10_000, "warm answer, median (s)", 0.3, 0.15),

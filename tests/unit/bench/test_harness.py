@@ -19,7 +19,18 @@ from bench._disk import (
     time_sync,
     type_of_mount,
 )
-from bench._harness import OURS, Bench, Contestant, Options, Race, main, parse_options, rotate, run_race
+from bench._harness import (
+    OURS,
+    Bench,
+    Contestant,
+    Options,
+    Race,
+    Shares,
+    main,
+    parse_options,
+    rotate,
+    run_race,
+)
 from bench._runner import Failure, Runner, Sample
 from bench.recovery import resume
 
@@ -299,3 +310,35 @@ def test_a_peer_whose_server_is_not_named_is_absent(
 
     assert without.absent == {"peer": "not on this machine (SURELY_AN_ADDRESS not set)"}
     assert named.values["peer"] == {1: 4.0}
+
+
+def test_a_race_ends_with_the_round_in_which_its_time_is_used_up(measures: Measures, tmp_path: Path) -> None:
+    asked = iter([False, True])
+
+    result = run_race(
+        race_of(measures.contestant(OURS, "ours")), Options(rounds=9), str(tmp_path), lambda: next(asked)
+    )
+
+    assert result.values == {OURS: {1: 2.0, 2: 2.0}}
+
+
+def test_a_race_without_time_has_one_round(measures: Measures, tmp_path: Path) -> None:
+    result = run_race(
+        race_of(measures.contestant(OURS, "ours")), Options(rounds=9), str(tmp_path), lambda: True
+    )
+
+    assert result.values == {OURS: {1: 2.0}}
+
+
+def test_what_one_part_leaves_of_a_time_the_next_ones_have() -> None:
+    now = 100.0
+    shares = Shares(30.0, 3, lambda: now)
+    first, second = shares.next(), shares.next()
+
+    assert not first()
+    now = 110.0
+    assert first()
+    assert not second()
+    now = 120.0
+    assert second()
+    assert not shares.next()()

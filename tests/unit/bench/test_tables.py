@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,20 @@ def test_a_table_has_a_column_for_each_size_and_says_what_was_missed(tmp_path: P
     assert lines[1].split() == ["things", "100", "900"]
     assert lines[3].split()[-2:] == ["0.1", "0.9"]
     assert lines[-1] == "missed: it takes, 900 things: 0.9 s, at most 0.5"
+
+
+def test_versions_of_what_a_table_uses_are_kept_with_it(tmp_path: Path) -> None:
+    bench = dataclasses.replace(
+        bench_of(first=nothing, second=seconds),
+        versions={"first": lambda: {"chromium": "1"}, "second": lambda: {"chromium": "2"}},
+    )
+
+    _, report = report_of(bench, tmp_path)
+
+    assert {race.key[:5]: race.facts for race in report.races} == {
+        "first": {"bartack": {}},
+        "secon": {"bartack": {"chromium": "2"}},
+    }
 
 
 def test_a_size_that_was_not_measured_is_not_missed(tmp_path: Path) -> None:
@@ -104,3 +119,9 @@ def test_a_missed_limit_is_an_exit_code_on_request(
     assert main(bench_of(table=seconds), words) == code
 
     assert json.loads((tmp_path / "example.json").read_text())["quick"] is ("--quick" in words)
+
+
+def test_without_time_every_size_is_measured_once(tmp_path: Path) -> None:
+    found = measure(bench_of(table=seconds), ["table"], str(tmp_path), 5, limit_s=0.0)
+
+    assert {size: len(rows) for size, rows in found.rows["table"].items()} == {100: 1, 900: 1}

@@ -39,6 +39,7 @@ def test_the_paint_of_a_page_is_measured(tmp_path: Path) -> None:
     assert limits_of("browser") <= set(row)
     assert all(value > 0 for value in row.values()), row
     assert row["weight of the page, uncompressed (kB)"] > 50
+    assert set(_browser.versions()) == {"Chromium", "Playwright"}
 
 
 @pytest.mark.browser
