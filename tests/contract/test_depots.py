@@ -128,6 +128,19 @@ def test_a_file_that_cannot_be_read_counts_for_nothing_and_stays(depot: FileDepo
     assert bad.read_text(encoding="utf-8") == text
 
 
+def test_a_run_that_follows_one_whose_file_cannot_be_read_is_held(depot: FileDepot) -> None:
+    depot.submit(JOB, 1)
+    depot.submit(Job(run="run-2", path="runs/run-2", workspace="w", after=("run-1",)), 2)
+    (depot.directory / "runs" / "run-1.json").write_text("{", encoding="utf-8")
+
+    assert depot.claim("node-1", 5, 3) == []
+    (found,) = depot.standings()
+    assert (found.state, found.reason) == (
+        "held",
+        "it was to follow run-1, which is not in the queue any more",
+    )
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 65, "café", "a\nb"])
 def test_no_name_leads_out_of_the_directory(depot: FileDepot, name: str) -> None:
     depot.submit(JOB, 1)

@@ -231,6 +231,56 @@ def test_a_run_that_waits_for_an_answer_has_no_process_until_it_is_there(stage: 
     assert stage.until_state(run, "over").outcome == "completed"
 
 
+@pytest.mark.requirement("queue-learns-of-ends")
+@pytest.mark.parametrize(("outcome", "follows"), [("cancelled", "held"), ("completed", "completed")])
+def test_what_ends_a_resting_run_outside_of_the_node_ends_what_waits_for_it(
+    stage: NodeStage, monkeypatch: pytest.MonkeyPatch, outcome: str, follows: str
+) -> None:
+    """The node is notified, and need not wait for its next look; then it has nothing left to do, and ends."""
+    monkeypatch.chdir(stage.workspace)
+    (stage.workspace / "asking.py").write_text(ASKING)
+    stage.environ["BARTACK_NODE_REST_AFTER_S"] = "0.2"
+    run = stage.detach("asking.py")
+    stage.until_state(run, "resting")
+    follower = stage.detach("counting.py", "--after", run.id)
+    stage.call("node", "stop")
+    node = stage.start("node", "run", "--idle", "0.1")
+    stage.until(lambda: stage.node_pid() == node.pid, stage.depot.directory, "it is the node")
+
+    if outcome == "cancelled":
+        stage.call("cancel", run.id)
+    else:
+        home = stage.environ["XDG_STATE_HOME"]
+        with closing(Terminal("resume", run.id, XDG_STATE_HOME=home)) as terminal:
+            terminal.wait_for("Which?", " >")
+            terminal.type("this one\n")
+            assert terminal.end() == 0
+
+    assert stage.until_state(run, "over").outcome == outcome
+    over = stage.until_state(follower, "held", "over")
+    assert (over.outcome or over.state) == follows
+    _, said = node.communicate(timeout=60)
+    assert node.returncode == 0
+    assert f"{run.id} {outcome} outside of this node" in said
+
+
+@pytest.mark.requirement("queue-learns-of-ends")
+def test_what_ended_while_no_node_was_there_is_learned_by_the_next_one(stage: NodeStage) -> None:
+    (stage.workspace / "asking.py").write_text(ASKING)
+    stage.environ["BARTACK_NODE_REST_AFTER_S"] = "0.2"
+    run, deleted = stage.detach("asking.py"), stage.detach("asking.py")
+    for one in (run, deleted):
+        stage.until_state(one, "resting")
+    stage.call("node", "stop")
+    stage.call("cancel", run.id)
+    shutil.rmtree(deleted.path)
+
+    stage.call("node", "start")
+
+    assert stage.until_state(run, "over").outcome == "cancelled"
+    assert stage.until_state(deleted, "over").outcome == "deleted"
+
+
 def test_a_stopped_node_stops_its_runs_in_order_and_the_next_one_goes_on(stage: NodeStage) -> None:
     run = stage.detach("gated.py")
     stage.until_gate()

@@ -8,6 +8,7 @@ An engine keeps these promises, and ``bartack.testing.DepotContract`` checks eac
 - a run is claimed when it is due, when the runs that it follows have completed, in the order of priority and of submission;
 - of runs that cannot work in a workspace at the same time, one at a time is owned, and one that has begun is continued before
   another begins;
+- a run that rests or is held, and that has ended elsewhere, is settled unless it has changed since that was seen;
 - there is one node at a time for one seat. The node that takes the seat knows that every earlier one is gone, and takes over
   its runs;
 - what a method has returned is durable, and a change wakes up every process that watches.
@@ -254,6 +255,13 @@ class Depot(Protocol):
 
     def release(self, claim: Claim, verdict: Verdict, now_us: int) -> bool:
         """End the ownership of a run; ``False`` if another owner has it by now, and nothing was changed."""
+        ...
+
+    def settle(self, seen: Standing, verdict: Verdict, now_us: int) -> bool:
+        """Decide about a run that rests or is held, because of what has happened to it elsewhere.
+
+        ``False`` if it is not as it was ``seen`` any more, and nothing was changed.
+        """
         ...
 
     def forget(self, before_us: int) -> int:

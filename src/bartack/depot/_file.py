@@ -106,6 +106,14 @@ class FileDepot:
                 self._put(changed)
         return changed is not None
 
+    def settle(self, seen: Standing, verdict: Verdict, now_us: int) -> bool:
+        """See ``Depot.settle``."""
+        with self._deciding():
+            changed = ledger.settle(self._load_runs(), seen, verdict, now_us)
+            if changed is not None:
+                self._put(changed)
+        return changed is not None
+
     def forget(self, before_us: int) -> int:
         """See ``Depot.forget``."""
         with self._deciding():

@@ -86,6 +86,14 @@ class MemoryDepot:
                 self._put(changed)
         return changed is not None
 
+    def settle(self, seen: Standing, verdict: Verdict, now_us: int) -> bool:
+        """See ``Depot.settle``."""
+        with self._lock:
+            changed = ledger.settle(self._runs, seen, verdict, now_us)
+            if changed is not None:
+                self._put(changed)
+        return changed is not None
+
     def forget(self, before_us: int) -> int:
         """See ``Depot.forget``."""
         with self._lock:

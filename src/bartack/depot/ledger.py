@@ -16,6 +16,8 @@ from bartack.errors import QueueFullError, RunNotQueuedError, UsageError
 
 Runs = Mapping[str, Standing]
 ACTIVE: Final = frozenset({"queued", "owned"})
+SETTLED: Final = frozenset({"resting", "held"})
+"""States in which no node looks after a run, so that it may end elsewhere."""
 SET_BACK_US: Final = 60 * 1_000_000
 """A clock that is adjusted by less was not set."""
 
@@ -87,16 +89,21 @@ def claim(runs: Runs, node: str, most: int, now_us: int) -> list[Standing]:
         one for one in waiting if _is_due(one, now_us) and one.job.run not in gone and _may_begin(runs, one)
     ]
     ready.sort(key=lambda one: (-one.job.priority, one.submitted_us, one.job.run))
-    taken, noted = dict[str, Standing](), list[Standing]()
+    taken, busy = dict[str, Standing](), dict[str, str]()
     for one in ready:
         occupant = _find_occupant({**runs, **taken}, one)
         if occupant:
-            reason = busy_workspace(occupant)
-            noted += [msgspec.structs.replace(one, reason=reason)] if reason != one.reason else []
+            busy[one.job.run] = busy_workspace(occupant)
         elif len(taken) < most:
             taken[one.job.run] = msgspec.structs.replace(
                 one, state="owned", node=node, fence=one.fence + 1, reason="", changed_us=now_us, wakes=False
             )
+    left = [one for one in waiting if one.job.run not in taken and one.job.run not in gone]
+    noted = [
+        msgspec.structs.replace(one, reason=reason)
+        for one in left
+        if (reason := busy.get(one.job.run, _waits_for(runs, one))) != one.reason
+    ]
     return [*taken.values(), *held, *noted]
 
 
@@ -126,16 +133,38 @@ def _is_due(one: Standing, now_us: int) -> bool:
     return one.due_us <= now_us or (one.state == "queued" and was_set_back)
 
 
+def _before(runs: Runs, one: Standing) -> Iterable[tuple[str, Standing | None]]:
+    """The runs that have to complete before a run begins. One that has begun continues, whatever becomes of them."""
+    return () if _has_begun(one) else ((name, runs.get(name)) for name in one.job.after)
+
+
+def _has_begun(one: Standing) -> bool:
+    """Whether a run has been active, even if it has not finished a step."""
+    return one.has_begun or one.state != "queued"
+
+
 def _may_begin(runs: Runs, one: Standing) -> bool:
-    return all(name not in runs or runs[name].outcome == "completed" for name in one.job.after)
+    return all(other is not None and other.outcome == "completed" for _, other in _before(runs, one))
 
 
 def _never(runs: Runs, one: Standing) -> str:
-    """Why a run can never begin: one that it follows has ended otherwise."""
-    for name in one.job.after:
-        before = runs.get(name)
-        if before is not None and before.state == "over" and before.outcome != "completed":
-            return f"it was to follow {name}, which is {before.outcome or 'over'}"
+    """Why a run can never begin: one that it follows has ended otherwise, or is not known any more."""
+    for name, other in _before(runs, one):
+        if other is None:
+            return f"it was to follow {name}, which is not in the queue any more"
+        if other.state == "over" and other.outcome != "completed":
+            return f"it was to follow {name}, which is {other.outcome or 'over'}"
+    return ""
+
+
+def _waits_for(runs: Runs, one: Standing) -> str:
+    """The reason of a run that is not taken: what keeps the run before it, if only a person continues that one."""
+    if _has_begun(one) or not one.job.after:
+        return one.reason
+    for name, other in _before(runs, one):
+        if other is not None and (other.state == "held" or (other.state == "resting" and not other.wakes)):
+            why = f": {other.reason}" if other.reason else ""
+            return f"waits for {name}, which is {'held' if other.state == 'held' else 'stopped'}{why}"
     return ""
 
 
@@ -144,6 +173,23 @@ def release(runs: Runs, claimed: Claim, verdict: Verdict, now_us: int) -> Standi
     found = runs.get(claimed.job.run)
     if found is None or found.state != "owned" or found.fence != claimed.fence:
         return None
+    return _decided(found, verdict, now_us)
+
+
+def settle(runs: Runs, seen: Standing, verdict: Verdict, now_us: int) -> Standing | None:
+    """See ``Depot.settle``; ``None`` if the run has changed since it was seen, or a node takes care of it."""
+    found = runs.get(seen.job.run)
+    # Queueing a run again does not raise its fence, because its owner does not change.
+    if found is None or (found.state, found.fence, found.changed_us) != (
+        seen.state,
+        seen.fence,
+        seen.changed_us,
+    ):
+        return None
+    return _decided(found, verdict, now_us) if found.state in SETTLED else None
+
+
+def _decided(found: Standing, verdict: Verdict, now_us: int) -> Standing:
     return msgspec.structs.replace(
         found,
         state=verdict.state,

@@ -1,7 +1,7 @@
 """The node of a user: the process that runs what is queued, from whichever terminal, and resumes it after a crash or a reboot.
 
 ``_core.py`` decides what becomes of a run whose process has ended, without I/O: read it first. ``_node.py`` is the loop around it,
-``_hubs.py`` starts and watches the hubs, ``_warm.py`` forks them from a process that has imported everything, ``_start.py`` starts
+``_hubs.py`` starts and watches the hubs, ``_guard.py`` keeps their faults from the node, ``_warm.py`` forks them from a process that has imported everything, ``_start.py`` starts
 and stops the node from outside. ``_schedules.py`` starts runs at fixed times. ``_service.py`` makes it a service of the system.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bartack.node._node import Node, choose_slots, new_node
     from bartack.node._schedules import Schedules, find_schedule, start_now
     from bartack.node._service import Service, describe_service
-    from bartack.node._start import ensure_node, node_log, stop_node
+    from bartack.node._start import ensure_node, node_log, stop_node, trim_log
     from bartack.node._submit import Submission, enqueue, kept_environment
     from bartack.node._warm import WarmHubs
 
@@ -48,6 +48,7 @@ __all__ = [
     "node_log",
     "start_now",
     "stop_node",
+    "trim_log",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -60,7 +61,7 @@ __getattr__, __dir__ = lazy(
         "_node": "Node choose_slots new_node",
         "_schedules": "Schedules find_schedule start_now",
         "_service": "Service describe_service",
-        "_start": "ensure_node node_log stop_node",
+        "_start": "ensure_node node_log stop_node trim_log",
         "_submit": "Submission enqueue kept_environment",
         "_warm": "WarmHubs",
     },

@@ -7,6 +7,7 @@ import select
 import signal
 import tempfile
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -24,7 +25,7 @@ from bartack.errors import (
 )
 from bartack.node._core import REST_AFTER_S, Ending
 from bartack.runtime.client.start_hub import SERVER, SERVERS, Spawn, spawn_interpreter, start_hub
-from bartack.runtime.rundir.find import TERMINAL, read_state, status_of, summarise
+from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, read_state, status_of, summarise
 from bartack.runtime.rundir.inbox import times_left
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.apply import apply_all
@@ -70,7 +71,9 @@ class RealHub:
         """See ``Hub.is_gone``."""
         if self.fd is None:
             return not self.run.is_active()
-        return bool(select.select([self.fd], [], [], 0)[0])
+        poller = select.poll()  # unlike select, it takes any descriptor
+        poller.register(self.fd, select.POLLIN)
+        return bool(poller.poll(0))
 
     def terminate(self) -> None:
         """See ``Hub.terminate``."""
@@ -106,6 +109,10 @@ class Hubs(Protocol):
 
     def ending(self, job: Job, *, rebooted: bool = False) -> Ending:
         """How the last hub of a run has ended."""
+        ...
+
+    def outcome(self, job: Job, since_us: int) -> str:
+        """How a run that this node does not run has ended since a time; empty if it has not."""
         ...
 
     def has_mail(self, job: Job, since_us: int) -> bool:
@@ -145,6 +152,23 @@ def _meet_owner(run: RunDir) -> Hub | Ending:
         return Ending(busy="waits for a process that has its journal open")
     owner = run.owner_pid()
     return Ending(elsewhere=True) if DETACHED.isdisjoint(read_command(owner)) else RealHub(run, owner)
+
+
+def find_outcome(job: Job, since_us: int) -> str:
+    """How a run has ended, in whatever process, since a time: its status or ``deleted``; empty if it has not ended.
+
+    A failure from before that time was known to the node, which has decided what follows from it.
+    """
+    run = RunDir(job.path)
+    summary = summarise(run)
+    if summary.status in TERMINAL:
+        return summary.status
+    if summary.status == "failed":
+        failed_us = datetime.fromisoformat(summary.updated_at).timestamp() * 1e6
+        return "failed" if failed_us >= since_us else ""
+    # Without the directory around it, its disk is not mounted.
+    is_deleted = summary.status == UNREADABLE and not os.path.lexists(run.path) and run.path.parent.is_dir()
+    return "deleted" if is_deleted else ""
 
 
 class RealHubs:
@@ -213,6 +237,10 @@ class RealHubs:
             due_us=state.rests_until,
             about=state.rests_for,
         )
+
+    def outcome(self, job: Job, since_us: int) -> str:
+        """See ``Hubs.outcome``."""
+        return find_outcome(job, since_us)
 
     def has_mail(self, job: Job, since_us: int) -> bool:
         """See ``Hubs.has_mail``."""

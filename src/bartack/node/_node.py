@@ -29,7 +29,10 @@ from bartack.core.clock import Clock, SystemClock
 from bartack.core.disk import is_disk_trouble
 from bartack.core.watch import Watch
 from bartack.depot import Claim, Depot, Job, NodeFacts, Standing, Verdict
+from bartack.depot.ledger import SETTLED
+from bartack.errors import QueueFullError
 from bartack.node._core import SECOND_US, Ending, Policy, judge
+from bartack.node._guard import GuardedHubs
 from bartack.node._hubs import Hub, Hubs
 
 LOOK_S: Final = 60.0
@@ -44,7 +47,8 @@ RUN_BYTES: Final = 1 << 30
 """Memory that one run with its agents is expected to need."""
 STOPPING_US: Final = 10 * SECOND_US
 """What was left for a run not longer than this before its hub was gone may have missed the hub."""
-KEEP_OVER_US: Final = 30 * 24 * 3600 * SECOND_US
+DAY_US: Final = 24 * 3600 * SECOND_US
+KEEP_OVER_US: Final = 30 * DAY_US
 """How long a run that is over stays in the list."""
 
 Say = Callable[[str], object]
@@ -97,6 +101,7 @@ class Node:
         policy: How patient it is.
         clock: What time it is.
         chores: Called at every look: schedules. Returns the next time at which it has something to do.
+        tidy: Called at the first look and then once a day.
     """
 
     def __init__(
@@ -110,15 +115,20 @@ class Node:
         policy: Policy | None = None,
         clock: Clock | None = None,
         chores: Callable[[int], int | None] | None = None,
+        tidy: Callable[[], object] | None = None,
     ) -> None:
         self._depot = depot
         self._facts = facts
-        self._hubs = hubs
+        self._hubs = GuardedHubs(hubs, self._report)
         self._say = say
         self._idle_s = idle_s
         self._policy = policy or Policy()
         self._clock = clock or SystemClock()
         self._chores = chores
+        self._tidy = tidy
+        self._tidied_us: int | None = None
+        self._reported: dict[str, str] = {}
+        """The last problem of each run that was reported: most are met again at every look."""
         self._owned: dict[str, Owned] = {}
         self._stopping = False
         self._idle_since: float | None = None
@@ -160,13 +170,27 @@ class Node:
 
     def _look(self) -> float | None:
         """Do what there is to do. Returns how long to wait; ``None`` if there is nothing left to wait for."""
+        self._tidy_daily()
         self._collect()
         self._fill()
-        next_us = self._chores(self._clock.now_us()) if self._chores is not None else None
         standings = self._depot.standings()
         self._adopt(one for one in standings if one.state == "owned" and one.node == self._facts.id)
+        standings = self._settle(standings)
         self._wake_resting(standings)
+        # After the runs that have ended elsewhere are settled: they keep no schedule from its time.
+        next_us = self._chores(self._clock.now_us()) if self._chores is not None else None
         return None if self._is_idle(standings, next_us) else self._patience_s(standings, next_us)
+
+    def _tidy_daily(self) -> None:
+        """Forget what was over long ago. A node may live for months; also when its clock is set back."""
+        now_us = self._clock.now_us()
+        if self._tidied_us is not None and self._tidied_us <= now_us < self._tidied_us + DAY_US:
+            return
+        self._tidied_us = now_us
+        self._depot.forget(now_us - KEEP_OVER_US)
+        self._reported.clear()
+        if self._tidy is not None:
+            self._tidy()
 
     def _adopt(self, standings: Iterable[Standing]) -> None:
         """Continue with runs of this node whose change could not be written, or only in part."""
@@ -181,7 +205,6 @@ class Node:
     def _take_over(self) -> None:
         """Continue what an earlier node has owned: its hub may still run."""
         now_us, earlier = self._clock.now_us(), {one.job.run: one for one in self._depot.standings()}
-        self._depot.forget(now_us - KEEP_OVER_US)
         for standing in self._depot.take_over(self._facts.id, now_us):
             claim = Claim(standing.job, standing.fence)
             hub = self._hubs.find(standing.job)
@@ -216,15 +239,45 @@ class Node:
     def _end(self, claim: Claim, standing: Standing, ending: Ending) -> None:
         now_us = self._clock.now_us()
         verdict = judge(standing, ending, now_us, self._policy)
+        # A reason may name a file, whose name may be any bytes.
+        reason = verdict.reason.encode("utf-8", "replace").decode()
+        verdict = msgspec.structs.replace(verdict, reason=reason)
         if self._depot.release(claim, verdict, now_us):
             self._say(describe(claim.job, verdict, now_us))
+
+    def _settle(self, standings: Sequence[Standing]) -> Sequence[Standing]:
+        """Learn which runs have ended without this node: cancelled, or completed in a terminal. Returns the others.
+
+        One that was left as it is would be waited for without end, by the runs that follow it, its schedule and its workspace.
+        """
+        left = list[Standing]()
+        for one in standings:
+            outcome = self._hubs.outcome(one.job, one.changed_us) if one.state in SETTLED else ""
+            if not outcome:
+                left.append(one)
+                continue
+            now_us = self._clock.now_us()
+            verdict = Verdict(state="over", outcome=outcome, failures=one.failures, progress=one.progress)
+            if self._depot.settle(one, verdict, now_us):
+                self._say(f"{one.job.run} {outcome} outside of this node")
+        return left
 
     def _wake_resting(self, standings: Sequence[Standing]) -> None:
         """Queue the runs again for which something was left while they rested, or while their hubs stopped."""
         for one in standings:
             if one.wakes and self._hubs.has_mail(one.job, one.changed_us - STOPPING_US):
-                self._say(f"{one.job.run} has an answer or a message")
-                self._depot.submit(msgspec.structs.replace(one.job, after=()), self._clock.now_us())
+                try:
+                    self._depot.submit(msgspec.structs.replace(one.job, after=()), self._clock.now_us())
+                except QueueFullError as error:
+                    self._report(one.job.run, f"it is not resumed yet: {error.message}")
+                else:
+                    self._say(f"{one.job.run} has an answer or a message")
+
+    def _report(self, run: str, problem: str) -> None:
+        """Write what is wrong with a run, once."""
+        if self._reported.get(run) != problem:
+            self._reported[run] = problem
+            self._say(f"{run}: {problem}")
 
     def _stop_all(self) -> None:
         """Stop the hubs in order; their runs are queued again."""

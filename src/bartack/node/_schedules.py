@@ -18,10 +18,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.core.closing import Closing
+from bartack.core.disk import is_disk_trouble
 from bartack.depot import Depot, Schedule, Standing
 from bartack.errors import ScheduleError, ScheduleNotFoundError
 from bartack.node._core import SECOND_US
 from bartack.node._cron import load_zone, next_time
+from bartack.node._guard import describe_fault
+from bartack.node._hubs import find_outcome
 from bartack.node._launch import Launch, Start, StartOutcome
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.starts import has_key
@@ -62,7 +65,7 @@ class Schedules(Closing):
         self._collect(now_us)
         for schedule in self._depot.schedules():
             if schedule.next_us <= now_us and schedule.name not in self._begun:
-                self._begin(schedule, now_us)
+                self._begin_guarded(schedule, now_us)
         times = [self._look_at(schedule, now_us) for schedule in self._depot.schedules()]
         return min(times, default=None)
 
@@ -76,6 +79,16 @@ class Schedules(Closing):
         if schedule.name in self._begun:
             return now_us + POLL_US
         return schedule.next_us if schedule.next_us > now_us else now_us + STUCK_US
+
+    def _begin_guarded(self, schedule: Schedule, now_us: int) -> None:
+        try:
+            self._begin(schedule, now_us)
+        except (
+            Exception
+        ) as error:  # the boundary: a fault of one schedule is its problem, and never ends the node
+            if is_disk_trouble(error):
+                raise
+            self._finish(schedule, StartOutcome(problem=describe_fault(error)), now_us, now_us)
 
     def _begin(self, schedule: Schedule, now_us: int) -> None:
         if self._following(schedule, now_us) is None:
@@ -178,6 +191,11 @@ def _find_hindrance(schedule: Schedule, standings: Sequence[Standing], key: str 
         if one.job.schedule == schedule.name and (one.state in {"queued", "owned"} or one.wakes)
     ]
     for one in active:
-        if not has_key(RunDir(one.job.path), key):
+        if not has_key(RunDir(one.job.path), key) and not _is_over(one):
             return f"{one.job.run} is still {'running' if one.state == 'owned' else one.state}"
     return ""
+
+
+def _is_over(one: Standing) -> bool:
+    """Whether a run that rests has ended elsewhere, and no node has looked at it since."""
+    return one.state == "resting" and bool(find_outcome(one.job, one.changed_us))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +25,20 @@ IDLE_S: Final = 60
 """How long a node that was started for a run stays when there is nothing left to do."""
 LOG: Final = "node.log"
 MOST_LOG: Final = 1 << 20
-"""The log is begun anew when it is larger."""
+"""The log is begun anew when it is larger: at a start, and once a day."""
 
 
 def node_log(depot: FileDepot) -> Path:
     """Where a node that was started in the background writes what it does."""
     return depot.directory / LOG
+
+
+def trim_log(depot: FileDepot) -> None:
+    """Begin the log anew if it is too large. The node only appends to it, so its next line is the first one."""
+    path = node_log(depot)
+    with suppress(OSError):
+        if path.stat().st_size > MOST_LOG:
+            os.close(open_private(path, os.O_WRONLY | os.O_TRUNC))
 
 
 def ensure_node(depot: FileDepot) -> NodeFacts:
@@ -81,9 +90,8 @@ def stop_node(depot: FileDepot) -> NodeFacts | None:
 
 def _start(depot: FileDepot) -> subprocess.Popen[bytes]:
     make_private(depot.directory)
-    path = node_log(depot)
-    fresh = os.O_TRUNC if path.exists() and path.stat().st_size > MOST_LOG else 0
-    with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh), "ab") as log:
+    trim_log(depot)
+    with open(open_private(node_log(depot), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         return subprocess.Popen(  # bartack: allow[unsupervised_process] the node outlives us  # noqa: S603 - a fixed command
             [sys.executable, "-P", "-s", "-m", "bartack", "node", "run", "--idle", str(IDLE_S)],
             stdin=subprocess.DEVNULL,

@@ -161,6 +161,65 @@ class DepotContract(KeptRunContract):
         assert found is not None
         assert (found.state, found.reason) == ("held", "it was to follow run-1, which is failed")
 
+    def test_a_run_that_follows_one_that_left_the_queue_is_held_with_the_reason(self) -> None:
+        self.submit("run-1")
+        self.submit("run-2", 1, after=("run-1",))
+        self.depot.withdraw("run-1")
+
+        assert self.claim(2, 3) == []
+        found = self.depot.find("run-2")
+        assert found is not None
+        assert (found.state, found.reason) == (
+            "held",
+            "it was to follow run-1, which is not in the queue any more",
+        )
+
+    def test_a_run_that_has_begun_continues_whatever_becomes_of_those_before_it(self) -> None:
+        for name, verdict in (
+            ("dies", Verdict(state="queued", due_us=50, progress=3, reason="it died")),
+            ("sleeps", Verdict(state="resting", due_us=50, wakes=True, reason="timer of main")),
+        ):
+            self.submit("run-1")
+            self.submit(name, 1, after=("run-1",))
+            (first,) = self.claim(2)
+            self.depot.release(first, OVER, 2)
+            (second,) = self.claim(2, 3)
+            self.depot.release(second, verdict, 4)
+
+            self.depot.withdraw("run-1")
+
+            assert self.claim(2, 5) == []
+            assert self.reason_of(name) == verdict.reason
+            assert self.names(*self.claim(2, 50)) == [name]
+
+    def test_a_run_shows_what_keeps_the_one_before_it(self) -> None:
+        self.submit("run-1")
+        self.submit("run-2", 1, after=("run-1",))
+        for state, wakes, reason in (
+            ("held", False, "waits for run-1, which is held: its workspace is gone"),
+            ("resting", False, "waits for run-1, which is stopped: its workspace is gone"),
+            ("resting", True, ""),
+        ):
+            (first,) = self.claim(2)
+            self.depot.release(
+                first,
+                Verdict(state=state, wakes=wakes, reason="its workspace is gone"),
+                2,  # type: ignore[arg-type]  # - states
+            )
+            assert self.claim(2, 3) == []
+            assert self.reason_of("run-2") == reason
+            self.submit("run-1", 4)
+
+        (first,) = self.claim(2)
+        self.depot.release(first, Verdict(state="held"), 2)
+        self.claim(0, 3)
+        held = self.depot.find("run-1")
+        assert held is not None
+        assert self.depot.settle(held, OVER, 4)
+        assert self.claim(0, 5) == []
+        assert self.reason_of("run-2") == ""
+        assert self.names(*self.claim(2, 5)) == ["run-2"]
+
     def test_runs_cannot_wait_for_each_other_nor_for_strangers(self) -> None:
         self.submit("run-1")
         self.submit("run-2", after=("run-1",))
@@ -221,6 +280,56 @@ class DepotContract(KeptRunContract):
 
         assert [one.job.run for one in self.depot.take_over("node-2", 3)] == ["run-1"]
         assert list(self.depot.take_over("node-2", 4)) == []
+
+    # What happens elsewhere.
+
+    def test_a_run_that_ended_elsewhere_is_settled_and_no_longer_comes_back(self) -> None:
+        for name, verdict in (
+            ("run-rests", Verdict(state="resting", wakes=True, progress=3, reason="it waits for an answer")),
+            ("run-sleeps", Verdict(state="resting", wakes=True, due_us=50, progress=3)),
+            ("run-held", Verdict(state="held", reason="it died 5 times", strikes=5)),
+        ):
+            self.submit(name, use="alone", workspace=name)
+            (claim,) = self.claim()
+            self.depot.release(claim, verdict, 1)
+            self.submit(f"{name}-follows", 2, after=(name,))
+            self.submit(f"{name}-works-there", 2, use="alone", workspace=name)
+            seen = self.depot.find(name)
+            assert seen is not None
+
+            assert self.depot.settle(seen, Verdict(state="over", outcome="completed"), 3)
+
+            found = self.depot.find(name)
+            assert found is not None
+            assert (found.state, found.outcome, found.reason) == ("over", "completed", "")
+            assert (found.wakes, found.due_us, found.changed_us) == (False, 0, 3)
+            assert found.fence > seen.fence
+            assert self.names(*self.claim(9, 100)) == [f"{name}-follows", f"{name}-works-there"]
+
+    def test_a_stale_look_settles_nothing(self) -> None:
+        self.submit("run-1")
+        (claim,) = self.claim()
+        queued, owned = Verdict(state="queued"), self.depot.find("run-1")
+        assert owned is not None
+        assert not self.depot.settle(owned, OVER, 1)
+        self.depot.release(claim, Verdict(state="resting", wakes=True), 1)
+        rests = self.depot.find("run-1")
+        assert rests is not None
+
+        self.submit("run-1", 2)
+        assert not self.depot.settle(rests, OVER, 2)
+        (again,) = self.claim(1, 3)
+        assert not self.depot.settle(rests, OVER, 3)
+        self.depot.release(again, Verdict(state="resting", wakes=True), 4)
+        assert not self.depot.settle(rests, OVER, 4)
+        newer = self.depot.find("run-1")
+        assert newer is not None
+        assert newer.state == "resting"
+
+        assert self.depot.settle(newer, OVER, 5)
+        assert not self.depot.settle(newer, queued, 6)
+        self.depot.withdraw("run-1")
+        assert not self.depot.settle(newer, OVER, 7)
 
     # One workspace.
 
@@ -356,6 +465,12 @@ class DepotContract(KeptRunContract):
             assert not watch.wait(0)
             self.submit("run-1")
             assert watch.wait(30)
+
+    def reason_of(self, run: str) -> str:
+        """Why a run is where it is."""
+        found = self.depot.find(run)
+        assert found is not None
+        return found.reason
 
     def refused(self, error: type[Exception], work: Callable[[], object]) -> None:
         """Check that something is refused."""

@@ -20,9 +20,11 @@ class FakeHub:
         self.is_dead = False
 
     def is_gone(self) -> bool:
+        self._world.fail(self._run, "is_gone")
         return self.is_dead
 
     def terminate(self) -> None:
+        self._world.fail(self._run, "terminate")
         self._world.end(self._run, stop="terminated")
 
     def close(self) -> None:
@@ -36,6 +38,8 @@ class FakeHubs:
         steps: How many steps of each run are done.
         executed: Every step that was executed, in order.
         most_at_once: The largest number of hubs of one run at a time.
+        outcomes: How runs have ended outside of the node.
+        raising: The methods that raise what no one expects, by run.
     """
 
     def __init__(self) -> None:
@@ -47,9 +51,12 @@ class FakeHubs:
         self.problems: dict[str, str] = {}
         self.most_at_once = 0
         self.mail: dict[str, int] = {}
+        self.outcomes: dict[str, str] = {}
+        self.raising: dict[str, set[str]] = {}
         self._endings: dict[str, Ending] = {}
 
     def start(self, job: Job) -> Hub | Ending:
+        self.fail(job.run, "start")
         if job.run in self.problems:
             return Ending(problem=self.problems[job.run])
         if job.run in self.alive:
@@ -61,17 +68,30 @@ class FakeHubs:
         return self.alive[job.run]
 
     def find(self, job: Job) -> Hub | None:
+        self.fail(job.run, "find")
         return self.alive.get(job.run)
 
     def is_asking(self, job: Job) -> bool:
+        self.fail(job.run, "is_asking")
         return job.run in self.asking
 
     def ending(self, job: Job, *, rebooted: bool = False) -> Ending:
+        self.fail(job.run, "ending")
         found = self._endings.get(job.run, Ending())
         return msgspec.structs.replace(found, progress=self.steps.get(job.run, 0), rebooted=rebooted)
 
+    def outcome(self, job: Job, since_us: int) -> str:
+        self.fail(job.run, "outcome")
+        return self.outcomes.get(job.run, "")
+
     def has_mail(self, job: Job, since_us: int) -> bool:
+        self.fail(job.run, "has_mail")
         return self.mail.get(job.run, -1) >= since_us
+
+    def fail(self, run: str, method: str) -> None:
+        """Raise if this method of a run is to."""
+        if method in self.raising.get(run, ()):
+            raise ValueError(f"{method} of {run}")
 
     def do_step(self, run: str) -> None:
         """A hub that is alive executes its next step, and records it."""

@@ -7,13 +7,16 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.node.fake_hubs import FakeHubs
 
 from bartack.core.clock import Clock
-from bartack.depot import Job, MemoryDepot, NodeFacts, Standing
-from bartack.node import Node, Policy, choose_slots
+from bartack.depot import FileDepot, Job, MemoryDepot, NodeFacts, Schedule, Standing
+from bartack.node import Node, Policy, Schedules, choose_slots
+from bartack.node._launch import StartOutcome
 from bartack.testing import VirtualClock
 
 KILLS = 500
@@ -38,7 +41,12 @@ class Stage:
         self.depot.submit(Job(run=run, path=run, workspace="w"), self.clock.now_us())
 
     def live(
-        self, look: Callable[[Node], int | None], *, boot: str = "boot-1", idle_s: float | None = 0.0
+        self,
+        look: Callable[[Node], int | None],
+        *,
+        boot: str = "boot-1",
+        idle_s: float | None = 0.0,
+        tidy: Callable[[], object] | None = None,
     ) -> Node:
         """One life of a node; ``look`` is called at every look and says when to look again."""
         self.lives += 1
@@ -52,7 +60,7 @@ class Stage:
         clock: Clock = self.clock
         node = Node(
             self.depot, facts, self.hubs, self.lines.append, idle_s=idle_s, policy=Policy(), clock=clock,
-            chores=lambda now_us: look(node),
+            chores=lambda now_us: look(node), tidy=tidy,
         )  # fmt: skip
         try:
             node.run()
@@ -331,6 +339,262 @@ def test_a_run_that_cannot_be_started_is_held_and_the_others_go_on() -> None:
 
     assert stage.states() == {"run-1": "held", "run-2": "completed"}
     assert "run-1 is held: BT368: its workspace is gone" in stage.lines
+
+
+# What happens to a run outside of the node.
+
+
+@pytest.mark.requirement("queue-learns-of-ends")
+@pytest.mark.parametrize(("outcome", "follows"), [("cancelled", "held"), ("completed", "completed")])
+@pytest.mark.parametrize("rests", ["for an answer", "for a time", "held"])
+def test_nothing_waits_for_a_run_that_ended_outside_of_the_node(
+    tmp_path: Path, outcome: str, follows: str, rests: str
+) -> None:
+    stage, looks, launched = Stage(), 0, list[str]()
+    submit_in(stage, tmp_path, "run-1", use="alone", schedule="nightly")
+    submit_in(stage, tmp_path, "run-follows", after=("run-1",))
+    stage.depot.put_schedule(
+        Schedule(name="nightly", cron="* * * * *", zone="UTC", workspace=str(tmp_path), words=())
+    )
+
+    def launch(schedule: Schedule, key: str) -> StartOutcome:
+        launched.append(schedule.name)
+        stage.depot.remove_schedule("nightly")
+        return StartOutcome(run="run-2")
+
+    schedules = Schedules(stage.depot, launch, stage.lines.append)
+
+    def look(node: Node) -> int | None:
+        nonlocal looks
+        looks += 1
+        assert looks < 30
+        if looks == 1:
+            end_to_rest(stage, "run-1", rests)
+        if looks == 3:
+            submit_in(stage, tmp_path, "run-works-there", use="alone")
+        if looks == 5:
+            if rests != "held":
+                assert set(stage.states().values()) == {"resting", "queued"}
+            assert stage.hubs.started == ["run-1"] or rests == "held"
+            stage.hubs.outcomes["run-1"] = outcome
+        if looks > 5:
+            end_all(stage)(node)
+        if looks == 6:
+            schedules(stage.clock.now_us())
+        return stage.clock.now_us() if looks < 6 else None
+
+    stage.live(look)
+
+    assert stage.states() == {"run-1": outcome, "run-follows": follows, "run-works-there": "completed"}
+    assert launched == ["nightly"]
+    assert f"run-1 {outcome} outside of this node" in stage.lines
+    assert stage.depot.seated() is None
+
+
+def end_to_rest(stage: Stage, run: str, rests: str) -> None:
+    """A hub ends such that only something else than the node continues its run soon."""
+    stage.hubs.do_step(run)
+    if rests == "held":
+        stage.hubs.raising[run] = {"ending"}
+    later_us = stage.clock.now_us() + 3600 * 1_000_000
+    stop, due_us = ("resting", later_us) if rests == "for a time" else ("waiting", 0)
+    stage.hubs.end(run, stop=stop, due_us=due_us)
+
+
+def submit_in(stage: Stage, place: Path, run: str, **changes: object) -> None:
+    job = Job(run=run, path=str(place / "runs" / run), workspace=str(place))
+    stage.depot.submit(msgspec.structs.replace(job, **changes), stage.clock.now_us())
+
+
+@pytest.mark.requirement("queue-learns-of-ends")
+def test_a_run_that_is_queued_again_between_the_look_and_the_decision_is_not_settled() -> None:
+    stage, looks = Stage(), 0
+    stage.submit("run-1")
+
+    class Hasty(FakeHubs):
+        def outcome(self, job: Job, since_us: int) -> str:
+            stage.submit("run-1")  # a person queues it just now
+            return "cancelled"
+
+    stage.hubs = Hasty()
+
+    def look(node: Node) -> int | None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            stage.hubs.end("run-1", stop="waiting")
+        elif stage.hubs.alive:
+            stage.hubs.end("run-1", status="completed")
+        return None if stage.states()["run-1"] == "completed" else stage.clock.now_us()
+
+    stage.live(look)
+
+    assert stage.states() == {"run-1": "completed"}
+    assert stage.hubs.started == ["run-1", "run-1"]
+
+
+# A run that makes the node raise.
+
+
+@pytest.mark.requirement("one-run-cannot-end-the-node")
+@pytest.mark.parametrize(
+    ("method", "state"),
+    [
+        ("start", "held"),
+        ("ending", "held"),
+        ("is_asking", "completed"),
+        ("outcome", "completed"),
+        ("has_mail", "resting"),
+        ("is_gone", "completed"),
+    ],
+)
+def test_whatever_one_run_makes_the_hubs_raise_the_others_are_run(method: str, state: str) -> None:
+    stage, looks = Stage(), 0
+    stage.hubs.raising["run-1"] = {method}
+    for number in range(1, 4):
+        stage.submit(f"run-{number}")
+
+    def look(node: Node) -> int | None:
+        nonlocal looks
+        looks += 1
+        if looks == 2 and method in {"outcome", "has_mail"}:
+            stage.hubs.end("run-1", stop="waiting")
+            stage.hubs.mail["run-1"] = stage.clock.now_us() + 700 * 1_000_000
+        if looks > 1:
+            end_all(stage)(node)
+        stage.clock.advance(700)
+        if looks == 20:
+            node.stop()
+        return None if set(stage.states().values()) <= {"completed", "held"} else stage.clock.now_us()
+
+    stage.live(look)
+
+    assert stage.states() == {"run-1": state, "run-2": "completed", "run-3": "completed"}
+    assert len([line for line in stage.lines if "internal error, ValueError" in line]) == 1
+    standing = stage.depot.find("run-1")
+    assert standing is not None
+    if state == "held":
+        assert standing.reason == f"internal error, ValueError: {method} of run-1"
+
+
+@pytest.mark.requirement("one-run-cannot-end-the-node")
+@pytest.mark.parametrize("method", ["find", "ending"])
+def test_a_run_of_an_earlier_node_that_cannot_be_taken_over_ends_nothing(method: str) -> None:
+    stage = Stage()
+    stage.submit("run-1")
+    stage.submit("run-2")
+
+    def die(node: Node) -> int | None:
+        for run in list(stage.hubs.alive):
+            stage.hubs.end(run)
+        raise KilledError
+
+    stage.live(die)
+    stage.hubs.raising["run-1"] = {method}
+    stage.live(lambda node: (stage.clock.advance(5), end_all(stage)(node))[1])
+
+    assert stage.states() == {"run-1": "held" if method == "ending" else "completed", "run-2": "completed"}
+
+
+@pytest.mark.requirement("one-run-cannot-end-the-node")
+def test_a_hub_that_cannot_be_stopped_keeps_no_other_from_its_order_to_stop() -> None:
+    stage = Stage()
+    stage.submit("run-1")
+    stage.submit("run-2")
+    stage.hubs.raising["run-1"] = {"terminate"}
+
+    def stop(node: Node) -> int | None:
+        node.stop()
+        stage.hubs.end("run-1")  # it is gone just then
+        return stage.clock.now_us()
+
+    stage.live(stop)
+
+    assert stage.states() == {"run-1": "queued", "run-2": "queued"}
+    assert not stage.hubs.alive
+    assert "run-1: internal error, ValueError: terminate of run-1" in stage.lines
+
+
+@pytest.mark.requirement("one-run-cannot-end-the-node")
+def test_a_full_queue_leaves_a_run_with_an_answer_where_it_is_until_there_is_room() -> None:
+    stage, looks = Stage(), 0
+    stage.depot = MemoryDepot(most=1)
+    stage.submit("run-1")
+
+    def look(node: Node) -> int | None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            stage.hubs.end("run-1", stop="waiting")
+        if looks == 2:
+            stage.hubs.mail["run-1"] = stage.clock.now_us()
+            stage.submit("run-2")
+        if looks > 4:
+            end_all(stage)(node)
+        return None if set(stage.states().values()) == {"completed"} else stage.clock.now_us()
+
+    stage.live(look)
+
+    assert set(stage.states().values()) == {"completed"}
+    refused = [line for line in stage.lines if "it is not resumed yet: the queue holds 1 runs" in line]
+    assert len(refused) == 1
+
+
+@pytest.mark.requirement("one-run-cannot-end-the-node")
+def test_a_reason_that_names_a_file_of_any_bytes_can_be_kept(tmp_path: Path) -> None:
+    stage = Stage()
+    stage.depot = FileDepot(tmp_path / "depot")  # type: ignore[assignment]  # - the same contract
+    stage.hubs.problems["run-1"] = "caf\udce9: it cannot be read"
+    stage.submit("run-1")
+
+    stage.live(lambda node: None)
+
+    standing = stage.depot.find("run-1")
+    assert standing is not None
+    assert (standing.state, standing.reason) == ("held", "caf?: it cannot be read")
+
+
+# A node that lives for months.
+
+
+@pytest.mark.requirement("nodes-live-for-months")
+def test_a_node_that_never_ends_forgets_and_tidies_once_a_day() -> None:
+    stage, looks, tidied = Stage(), 0, list[int]()
+    stage.submit("run-1")
+    began_us = stage.clock.now_us()
+
+    def look(node: Node) -> int | None:
+        nonlocal looks
+        looks += 1
+        end_all(stage)(node)
+        stage.clock.advance(6 * 3600)
+        if looks == 4 * 32:
+            node.stop()
+        return stage.clock.now_us()
+
+    stage.live(look, tidy=lambda: tidied.append(stage.clock.now_us()))
+
+    day_us = 24 * 3600 * 1_000_000
+    assert [(at_us - began_us) // day_us for at_us in tidied] == list(range(32))
+    assert stage.states() == {}
+
+
+@pytest.mark.requirement("nodes-live-for-months")
+def test_a_clock_that_is_set_back_does_not_put_off_the_tidying() -> None:
+    stage, looks, tidied = Stage(), 0, list[int]()
+
+    def look(node: Node) -> int | None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            stage.clock.set_back(30 * 24 * 3600)
+        if looks == 4:
+            node.stop()
+        return stage.clock.now_us()
+
+    stage.live(look, tidy=lambda: tidied.append(looks))
+
+    assert tidied == [0, 2]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -417,3 +417,39 @@ def test_the_key_of_a_start_tells_schedules_and_times_apart() -> None:
 
     assert len(keys) == 3
     assert all(set(key) <= set("0123456789abcdef") for key in keys)
+
+
+@pytest.mark.requirement("one-run-cannot-end-the-node")
+def test_a_fault_of_one_schedule_is_its_problem_and_the_others_are_started(bench: Bench) -> None:
+    bench.add(name="bad")
+    bench.add(name="good")
+    started: list[str] = []
+
+    def launch(schedule: Schedule, key: str) -> StartOutcome:
+        if schedule.name == "bad":
+            raise ValueError("embedded null byte")
+        started.append(schedule.name)
+        return StartOutcome(run="run-1")
+
+    Schedules(bench.depot, launch, bench.said.append)(at(3))
+
+    assert started == ["good"]
+    bad, good = bench.depot.schedules()
+    assert (bad.problem, bad.next_us) == ("internal error, ValueError: embedded null byte", at(3, day=2))
+    assert good.problem == ""
+
+
+@pytest.mark.requirement("queue-learns-of-ends")
+def test_a_run_that_was_cancelled_while_it_rested_keeps_its_schedule_from_nothing(bench: Bench) -> None:
+    bench.add()
+    bench.look(at(3))
+    (claim,) = bench.depot.claim("node-1", 1, at(3))
+    bench.depot.release(claim, Verdict(state="resting", wakes=True), at(3))
+    with pytest.raises(ScheduleError, match="run-1 is still resting"):
+        start_now(bench.depot, "nightly", bench.runs, at(4))
+
+    with open_journal(Path(claim.job.path)) as journal:
+        journal.stage(e.draft(e.RunEnded(status="cancelled")))
+        journal.commit()
+
+    assert start_now(bench.depot, "nightly", bench.runs, at(4)).run == "run-2"

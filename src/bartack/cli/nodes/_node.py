@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 import click
 
@@ -17,7 +18,7 @@ from bartack.cli.nodes._service import install, installed_service, uninstall
 from bartack.core.clock import SystemClock
 from bartack.depot import NodeFacts, user_depot
 from bartack.errors import NodeRunningError
-from bartack.node import ensure_node, node_log, stop_node
+from bartack.node import ensure_node, node_log, stop_node, trim_log
 
 
 @click.group(cls=PlainGroup, short_help="Run what is queued, without a terminal.")
@@ -70,7 +71,8 @@ def run(max_runs: int | None, idle: float | None, rest_after: float | None) -> E
         _say(f"node {facts.id}, version {facts.version}, {facts.slots} runs at a time")
         with Schedules(depot, Launcher(os.environ), _say) as chores, WarmHubs(os.environ) as warm:
             hubs = RealHubs(os.environ, warm, settings.rest_after_s if rest_after is None else rest_after)
-            Node(depot, facts, hubs, _say, idle_s=idle, clock=clock, chores=chores).run()
+            tidy = partial(trim_log, depot)
+            Node(depot, facts, hubs, _say, idle_s=idle, clock=clock, chores=chores, tidy=tidy).run()
     except NodeRunningError:
         if idle is None:
             raise

@@ -129,6 +129,9 @@ def _write(run: RunDir, request: str, do: str, ended: e.RunEnded, *before: e.Ent
         for place, entry in enumerate(entries, first):
             apply(state, entry, place, SystemClock().now_us(), NO_VALUE)
         Mirror(run, state).write(journal.synced_seq, active=False)
+    from bartack.depot import user_depot  # noqa: PLC0415 - only ends need it
+
+    user_depot().nudge()  # the run may rest in the queue, where others wait for it
 
 
 def without_secrets(entry: e.EntryData, veil: Veil) -> e.EntryData:

@@ -177,6 +177,14 @@ def _drive(
         if feed is not None:
             feed.close()
         digests.close()
+        _wake_node()
+
+
+def _wake_node() -> None:
+    """Let a node look at the queue: the run may rest there, and have ended here."""
+    from bartack.depot import user_depot  # noqa: PLC0415 - runs start faster without it
+
+    user_depot().nudge()
 
 
 def _last_life_us(heartbeat: int | None, state: State) -> int:
