@@ -94,15 +94,15 @@ class GuardedHubs:
 
     def outcome(self, job: Job, since_us: int) -> str:
         """See ``Hubs.outcome``."""
-        return self._ask(job, lambda: self._hubs.outcome(job, since_us), "")
+        return self._ask(job, lambda: self._hubs.outcome(job, since_us), otherwise="")
 
     def is_asking(self, job: Job) -> bool:
         """See ``Hubs.is_asking``."""
-        return self._ask(job, lambda: self._hubs.is_asking(job), False)  # noqa: FBT003 - what is assumed
+        return self._ask(job, lambda: self._hubs.is_asking(job), otherwise=False)
 
     def has_mail(self, job: Job, since_us: int) -> bool:
         """See ``Hubs.has_mail``."""
-        return self._ask(job, lambda: self._hubs.has_mail(job, since_us), False)  # noqa: FBT003 - what is assumed
+        return self._ask(job, lambda: self._hubs.has_mail(job, since_us), otherwise=False)
 
     def _ask(self, job: Job, ask: Callable[[], T], otherwise: T) -> T:
         try:

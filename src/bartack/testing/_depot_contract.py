@@ -195,17 +195,13 @@ class DepotContract(KeptRunContract):
     def test_a_run_shows_what_keeps_the_one_before_it(self) -> None:
         self.submit("run-1")
         self.submit("run-2", 1, after=("run-1",))
-        for state, wakes, reason in (
-            ("held", False, "waits for run-1, which is held: its workspace is gone"),
-            ("resting", False, "waits for run-1, which is stopped: its workspace is gone"),
-            ("resting", True, ""),
+        for verdict, reason in (
+            (Verdict(state="held", reason="it died"), "waits for run-1, which is held: it died"),
+            (Verdict(state="resting", reason="a stop"), "waits for run-1, which is stopped: a stop"),
+            (Verdict(state="resting", wakes=True, reason="a timer"), ""),
         ):
             (first,) = self.claim(2)
-            self.depot.release(
-                first,
-                Verdict(state=state, wakes=wakes, reason="its workspace is gone"),
-                2,  # type: ignore[arg-type]  # - states
-            )
+            self.depot.release(first, verdict, 2)
             assert self.claim(2, 3) == []
             assert self.reason_of("run-2") == reason
             self.submit("run-1", 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -13,11 +14,12 @@ import pytest
 from tests.cli.runs.programs import ASKING, BROKEN
 from tests.cli.runs.stories import Call, Story, an_error, started
 
+from bartack._version import __version__
 from bartack.cli.app._runs import complete_run
 from bartack.cli.look._status import status
 from bartack.cli.look._status_all import waits_of
 from bartack.core.clock import SystemClock
-from bartack.depot import FileDepot, Job, Standing, Verdict, Workspace, user_depot, user_workspaces
+from bartack.depot import FileDepot, Job, NodeFacts, Standing, Verdict, Workspace, user_depot, user_workspaces
 from bartack.node import stop_node
 from bartack.runtime.client.everywhere import PlacedRun
 from bartack.runtime.protocol.frames import ErrorData
@@ -348,6 +350,56 @@ def test_what_a_run_waits_for_in_the_queue_is_shown(call: Call, tell: Tell) -> N
     facts = {row["run"]: row for row in json.loads(call("status", "--all", "--json").stdout)}
     assert facts[third.id]["queue"]["state"] == "held"
     assert facts[third.id]["status"] == "interrupted"
+
+
+NO_NODE = "No node is running; start it with: bartack node start"
+
+
+@pytest.mark.requirement("lists-without-a-node")
+@pytest.mark.parametrize("command", ["queue", "status"])
+def test_a_run_that_neither_a_node_nor_a_hub_has_is_interrupted_and_the_list_says_how_it_continues(
+    call: Call, tell: Tell, command: str
+) -> None:
+    words = ("queue",) if command == "queue" else ("status", "--all")
+    killed, completed = tell("shop", "aaaa0001").end(), over(tell("shop", "aaaa0002"))
+    for story in (killed, completed):
+        put(story)
+    user_depot().claim("node-1", 2, SystemClock().now_us())
+
+    shown = call(*words).stdout
+
+    assert lines(shown)["aaaa0001"].split()[1] == "interrupted"
+    assert lines(shown)["aaaa0002"].split()[1] == "completed"
+    assert shown.splitlines()[-1] == NO_NODE
+    rows = {row["run"]: row for row in json.loads(call(*words, "--json").stdout)}
+    row = rows[killed.id]
+    assert (row if command == "queue" else row["queue"])["state"] == "interrupted"
+    assert "1 running" not in call("node", "status").stdout
+
+    with user_depot().sit(NodeFacts(id="node-2", pid=os.getpid(), boot="", version=__version__)):
+        shown = call(*words).stdout
+        assert NO_NODE not in shown
+        if command == "queue":
+            assert lines(shown)["aaaa0001"].split()[1] == "running"
+
+
+@pytest.mark.requirement("lists-without-a-node")
+@pytest.mark.parametrize("words", [("queue",), ("status", "--all")])
+@pytest.mark.parametrize(
+    ("verdict", "needed"),
+    [
+        (None, True),
+        (Verdict(state="resting", wakes=True), True),
+        (Verdict(state="resting", reason="a person has stopped it"), False),
+        (Verdict(state="held", reason="it died"), False),
+    ],
+)
+def test_a_node_is_asked_for_only_if_a_run_needs_one(
+    call: Call, tell: Tell, words: tuple[str, ...], verdict: Verdict | None, needed: bool
+) -> None:
+    put(tell("shop", "aaaa0001").end(), verdict)
+
+    assert (NO_NODE in call(*words).stdout) is needed
 
 
 def test_an_agent_that_is_rate_limited_is_what_an_active_run_waits_for(tell: Tell) -> None:

@@ -491,7 +491,12 @@ def test_a_run_of_an_earlier_node_that_cannot_be_taken_over_ends_nothing(method:
 
     stage.live(die)
     stage.hubs.raising["run-1"] = {method}
-    stage.live(lambda node: (stage.clock.advance(5), end_all(stage)(node))[1])
+
+    def look(node: Node) -> int | None:
+        stage.clock.advance(5)
+        return end_all(stage)(node)
+
+    stage.live(look)
 
     assert stage.states() == {"run-1": "held" if method == "ending" else "completed", "run-2": "completed"}
 

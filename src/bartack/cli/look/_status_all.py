@@ -13,8 +13,9 @@ from bartack.cli.app._options import write_json
 from bartack.cli.app._runs import ago, cost_of, from_home, paint_status, program_name, remark_of
 from bartack.cli.app._terminal import Screen, human_time, printable
 from bartack.cli.look._age import changed_before, parse_age
-from bartack.cli.queued._queueing import describe_place
+from bartack.cli.queued._queueing import describe_place, note_no_node, state_of
 from bartack.core.clock import SystemClock
+from bartack.depot import user_depot
 from bartack.errors import BartackError
 from bartack.runtime.client.everywhere import PlacedRun, Unlisted, all_runs
 from bartack.runtime.rundir.find import UNREADABLE, RunSummary, read_state, summarise
@@ -63,7 +64,9 @@ def list_everything(here: Path, since: str, *, as_json: bool) -> None:
         if is_current(placed, summary, before)
     ]
     if as_json:
-        write_json([*map(_facts, listed), *map(_unlisted_facts, found.unlisted)])
+        has_node = user_depot().seated() is not None
+        facts = [_facts(one, has_node=has_node) for one in listed]
+        write_json([*facts, *map(_unlisted_facts, found.unlisted)])
     else:
         _write(Screen(sys.stdout), listed, found.unlisted, since)
 
@@ -106,7 +109,7 @@ def _pauses(placed: PlacedRun) -> list[str]:
 # For programs.
 
 
-def _facts(listed: ListedRun) -> dict[str, object]:
+def _facts(listed: ListedRun, *, has_node: bool) -> dict[str, object]:
     facts: dict[str, object] = {
         **msgspec.to_builtins(listed.summary),
         "dir": str(listed.placed.run.path),
@@ -116,7 +119,7 @@ def _facts(listed: ListedRun) -> dict[str, object]:
     standing = listed.placed.standing
     if standing is not None:
         facts["queue"] = {
-            "state": "running" if standing.state == "owned" else standing.state,
+            "state": state_of(standing, has_node=has_node),
             "priority": standing.job.priority,
             "after": list(standing.job.after),
             "due_us": standing.due_us,
@@ -141,6 +144,7 @@ def _write(screen: Screen, listed: list[ListedRun], unlisted: list[Unlisted], si
     rows = [_row(screen, one, paid=paid) for one in listed]
     rows += [_unlisted_row(screen, one, paid=paid) for one in unlisted]
     screen.listing([(*(screen.paint(name, "dim") for name in names), ""), *rows], indent=0)
+    note_no_node(screen, [one.placed.standing for one in listed if one.placed.standing is not None])
 
 
 def _row(screen: Screen, listed: ListedRun, *, paid: bool) -> tuple[str, ...]:

@@ -135,9 +135,10 @@ def _show(facts: NodeFacts | None, counts: dict[str, int]) -> None:
         screen.line(
             f"running, process {facts.pid}, version {printable(facts.version)}, for {since}, {facts.slots} runs at a time"
         )
+    owned = "running" if facts is not None else "to be continued by the next node"
     for state in ("owned", "queued", "resting", "held"):
         if counts.get(state):
-            screen.line(f"  {counts[state]} {'running' if state == 'owned' else state}")
+            screen.line(f"  {counts[state]} {owned if state == 'owned' else state}")
     service = installed_service()
     if service is not None:
         screen.line(f"  installed as a service: {printable(str(service.path))}")

@@ -13,7 +13,7 @@ from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, program_name, short_path, workspace_option
 from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.cli.queued._options import DetachOptions
-from bartack.cli.queued._queueing import describe_place, locate_queued, queue_run
+from bartack.cli.queued._queueing import describe_place, locate_queued, note_no_node, queue_run, state_of
 from bartack.config.load import kept_sets, load_config
 from bartack.core.clock import SystemClock
 from bartack.depot import FileDepot, Standing, user_depot
@@ -43,29 +43,33 @@ def list_(*, everything: bool, as_json: bool) -> None:
     """List the runs in the queue, of all workspaces: running, queued, resting and held.
 
     A run rests if it needs no process: it waits for an answer or a time, or a person has stopped it. A run is held if the node has
-    given it up, for the reason in the list.
+    given it up, for the reason in the list. A run is interrupted if neither it nor a node has a process; the next node resumes it.
     """
-    found = [one for one in user_depot().standings() if everything or one.state != "over"]
+    depot = user_depot()
+    found = [one for one in depot.standings() if everything or one.state != "over"]
+    has_node = depot.seated() is not None
+    states = [state_of(one, has_node=has_node) for one in found]
     if as_json:
-        write_json([_facts(one) for one in found])
+        write_json([_facts(one, state) for one, state in zip(found, states, strict=True)])
         return
     screen = Screen(sys.stdout)
     if not found:
         screen.line("The queue is empty. 'bartack run --detach' adds a run.")
         return
     names = ("run", "state", "program", "workspace", "")
-    rows = [_row(screen, one) for one in found]
+    rows = [_row(screen, one, state) for one, state in zip(found, states, strict=True)]
     screen.listing([(*(screen.paint(name, "dim") for name in names),), *rows], indent=0)
+    note_no_node(screen, found)
 
 
-def _facts(one: Standing) -> dict[str, object]:
+def _facts(one: Standing, state: str) -> dict[str, object]:
     job = one.job
     return {
         "run": job.run,
         "dir": job.path,
         "workspace": job.workspace,
         "program": program_name(job.title),
-        "state": "running" if one.state == "owned" else one.state,
+        "state": state,
         "priority": job.priority,
         "after": list(job.after),
         "retries": job.retries,
@@ -87,11 +91,12 @@ def _facts(one: Standing) -> dict[str, object]:
     }
 
 
-def _row(screen: Screen, one: Standing) -> tuple[str, ...]:
-    state = "running" if one.state == "owned" else one.outcome if one.state == "over" else one.state
+def _row(screen: Screen, one: Standing, state: str) -> tuple[str, ...]:
+    state = one.outcome if one.state == "over" else state
     style = {
         "running": "cyan",
         "held": "red",
+        "interrupted": "yellow",
         "resting": "yellow",
         "completed": "green",
         "failed": "red",

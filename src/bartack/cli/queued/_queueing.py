@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +17,14 @@ from bartack.agents.program.cli_adapter import ACCOUNTS
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._pipeline_options import PIPELINE
-from bartack.cli.app._terminal import human_time, listed, local_moment, printable, write_note
+from bartack.cli.app._terminal import Screen, human_time, listed, local_moment, printable, write_note
 from bartack.cli.queued._options import DetachOptions
 from bartack.config.load import Config, kept_sets, load_config
 from bartack.core.clock import SystemClock
 from bartack.depot import FileDepot, Standing, WorkspaceUse, user_depot
 from bartack.errors import BartackError
 from bartack.node import Submission, enqueue, ensure_node
-from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.find import read_state, summarise
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.origin import check_own
 
@@ -101,6 +101,30 @@ def locate_queued(name: str, depot: FileDepot) -> str:
         run for run in ids if run.startswith((name, f"run-{name}"))
     ]
     return found[0] if len(found) == 1 else name
+
+
+def state_of(standing: Standing, *, has_node: bool) -> str:
+    """The state of a run in the queue, for lists.
+
+    Without a node, no process keeps the queue up to date: a run whose hub was killed, too, is not running.
+
+    Args:
+        standing: The run.
+        has_node: Whether a node is running.
+    """
+    if standing.state != "owned":
+        return standing.state
+    if has_node:
+        return "running"
+    summary = summarise(RunDir(standing.job.path))
+    return "running" if summary.pid else summary.status
+
+
+def note_no_node(screen: Screen, standings: Iterable[Standing]) -> None:
+    """Add a last line to a list if runs of it need a node and there is none."""
+    needed = any(one.state in {"owned", "queued"} or one.wakes for one in standings)
+    if needed and user_depot().seated() is None:
+        screen.line("No node is running; start it with: bartack node start")
 
 
 def describe_place(standing: Standing) -> list[str]:
