@@ -17,6 +17,7 @@ from tests.crash.node_stage import NodeStage, fill, small_disk
 from bartack.depot import Job, NodeFacts
 from bartack.depot._contract import MOST_QUEUED
 from bartack.journal import open_journal
+from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.tree import find_by_environment
 
@@ -334,6 +335,40 @@ def test_a_key_in_the_live_view_hands_the_run_over_and_one_in_attach_leaves_it(
     assert stage.done() == ALL
 
 
+@pytest.mark.requirement("detaching-is-not-an-answer")
+def test_a_run_is_handed_over_and_left_while_it_asks_and_a_d_is_not_its_answer(
+    stage: NodeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stage.workspace)
+    (stage.workspace / "asking.py").write_text(ASKING)
+    home = stage.environ["XDG_STATE_HOME"]
+    with closing(Terminal("run", "asking.py", XDG_STATE_HOME=home)) as terminal:
+        terminal.wait_for("Which?", " >", ":detach and Enter: detach")
+        terminal.type("d\n")
+        terminal.wait_for("to detach type :detach; to answer d, type it again")
+        terminal.type(":detach\n")
+        terminal.wait_for("runs detached")
+        assert terminal.end() == 0
+    (standing,) = stage.depot.standings()
+    run = RunDir(standing.job.path)
+
+    with closing(Terminal("attach", run.id, XDG_STATE_HOME=home)) as watching:
+        watching.wait_for("Which?", " >", ":detach and Enter: leave the view")
+        watching.type(":detach\n")
+        watching.wait_for("continues")
+        assert watching.end() == 0
+    assert list(read_state(run).questions) == ["q1"]
+
+    with closing(Terminal("attach", run.id, XDG_STATE_HOME=home)) as answering:
+        answering.wait_for("Which?", " >")
+        answering.type("d\n")
+        answering.wait_for("type it again")
+        answering.type("d\n")
+        answering.wait_for("completed in")
+        assert answering.end() == 0
+        assert "? Which?  d" in answering.screen()
+
+
 def test_a_question_of_a_detached_run_is_answered_in_attach(
     stage: NodeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +383,52 @@ def test_a_question_of_a_detached_run_is_answered_in_attach(
 
         assert terminal.end() == 0
         assert "this one" in terminal.screen()
+
+
+@pytest.mark.requirement("answer-continues-a-resting-run")
+@pytest.mark.parametrize("has_node", [True, False])
+def test_a_question_of_a_resting_run_is_answered_in_attach_which_shows_the_run_to_its_end(
+    stage: NodeStage, monkeypatch: pytest.MonkeyPatch, has_node: bool
+) -> None:
+    monkeypatch.chdir(stage.workspace)
+    (stage.workspace / "asking.py").write_text(ASKING)
+    stage.environ["BARTACK_NODE_REST_AFTER_S"] = "0.2"
+    run = stage.detach("asking.py")
+    stage.until_state(run, "resting")
+    if not has_node:
+        stage.call("node", "stop")
+    with closing(Terminal("attach", run.id, XDG_STATE_HOME=stage.environ["XDG_STATE_HOME"])) as terminal:
+        terminal.wait_for("Which?", " >")
+
+        terminal.type("this one\n")
+        terminal.wait_for("completed in")
+
+        assert terminal.end() == 0
+        assert "the node resumes it" in terminal.screen()
+        assert "bartack resume" not in terminal.screen()
+    assert stage.until_state(run, "over").outcome == "completed"
+
+
+@pytest.mark.requirement("answer-continues-a-resting-run")
+def test_attach_reports_why_the_node_does_not_resume_a_run_that_was_answered_there(
+    stage: NodeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage.workspace / "asking.py").write_text(ASKING)
+    stage.environ["BARTACK_NODE_REST_AFTER_S"] = "0.2"
+    run = stage.detach("asking.py")
+    stage.until_state(run, "resting")
+    monkeypatch.chdir(stage.workspace)
+    with closing(Terminal("attach", run.id, XDG_STATE_HOME=stage.environ["XDG_STATE_HOME"])) as terminal:
+        terminal.wait_for("Which?", " >")
+        job = msgspec.to_builtins(stage.standing(run).job)
+        stage.change(run, job={**job, "workspace": str(stage.root / "gone")})
+
+        terminal.type("this one\n")
+
+        assert terminal.end() == 3
+        assert "the node does not resume it: BT368" in terminal.screen()
+        assert f"bartack queue add {run.id}" in terminal.screen()
+        assert "bartack resume" not in terminal.screen()
 
 
 def test_attach_shows_a_run_to_its_end_and_leaving_it_leaves_the_run_alone(stage: NodeStage) -> None:

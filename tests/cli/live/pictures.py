@@ -136,13 +136,18 @@ WIDE: Final = Picture(
     boxes=[Box("箱", 3, 1)],
 )
 
+WHILE_ASKED = ":detach and Enter: detach"
 PICTURES: Final[dict[str, Picture]] = {
     "pipeline": PIPELINE,
-    "question": msgspec.structs.replace(PIPELINE, asked=QUESTION),
-    "choice": msgspec.structs.replace(PIPELINE, asked=CHOICE, status="waiting", boxes=(), letters=0),
+    "question": msgspec.structs.replace(PIPELINE, asked=QUESTION, hint=WHILE_ASKED),
+    "choice": msgspec.structs.replace(
+        PIPELINE, asked=CHOICE, hint=WHILE_ASKED, status="waiting", boxes=(), letters=0
+    ),
     "crowd": crowd(),
     "wide": WIDE,
-    "ascii": msgspec.structs.replace(PIPELINE, signs=ASCII, title="shop . pipeline", asked=QUESTION),
+    "ascii": msgspec.structs.replace(
+        PIPELINE, signs=ASCII, title="shop . pipeline", asked=QUESTION, hint=WHILE_ASKED
+    ),
 }
 
 

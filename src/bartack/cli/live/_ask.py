@@ -9,7 +9,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -22,6 +22,12 @@ from bartack.runtime.protocol.asked import ReadQuestion
 from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import AskedQuestion, WorkerState
+
+
+DETACH: Final = "d"
+"""What is typed to leave the view while no question is open."""
+DETACH_WORD: Final = ":detach"
+"""What is typed to leave it at any time."""
 
 
 class Host(Protocol):
@@ -77,7 +83,7 @@ class Asker:
     Args:
         write: Takes a line about a question that is over.
         typed: Is called with each line that was typed, before it is used.
-        other: Takes a line that was typed while no question is open.
+        other: Takes a line that is not an answer: it was typed while no question is open, or it is ``DETACH_WORD``.
 
     Attributes:
         gone: The input has ended: no more answers come from here.
@@ -94,6 +100,8 @@ class Asker:
         self._args = AskArgs(question="")
         self._use = ""
         self._problem = ""
+        self._doubted = False
+        """Whether the open question was answered with ``DETACH``, which may have been typed before the question was there."""
         self._answered: set[str] = set()
         """Questions that were answered here and are still open in the state."""
         self._watching = False
@@ -142,6 +150,7 @@ class Asker:
         self._question = question
         self._use = f"{question.tool} {tool_input}".rstrip() if question.tool else ""
         self._problem = ""
+        self._doubted = False
         self._discard_typed()
 
     def _watch(self, host: Host) -> None:
@@ -176,10 +185,14 @@ class Asker:
             return
         text = line.decode("utf-8", "replace").rstrip("\n")
         self._typed(text)
-        if self._question is not None:
-            self._answer(host, self._question, text)
+        word = text.strip().lower()
+        if self._question is None or word == DETACH_WORD:
+            self._other(word)
+        elif word == DETACH and not self._doubted:
+            self._doubted = True
+            self._problem = f"to detach type {DETACH_WORD}; to answer {text.strip()}, type it again"
         else:
-            self._other(text.strip())
+            self._answer(host, self._question, text)
 
     def _answer(self, host: Host, question: AskedQuestion, text: str) -> None:
         try:

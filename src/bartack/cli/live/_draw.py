@@ -319,7 +319,7 @@ class _Drawing:
             lines.append((Piece(f" {picture.warning}", "yellow"),))
         if picture.boxes or picture.letters:
             lines.append(self._mailboxes())
-        if picture.hint and picture.asked is None:
+        if picture.hint:
             lines.append((Piece(f" {picture.hint}", "dim"),))
         return lines
 

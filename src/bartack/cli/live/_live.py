@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from bartack.cli.app._terminal import Colour, printable
-from bartack.cli.live._ask import Asker
+from bartack.cli.live._ask import DETACH, DETACH_WORD, Asker
 from bartack.cli.live._board import Board, as_output, is_same_terminal
 from bartack.cli.live._draw import ASCII, PROMPT, UTF8, draw
 from bartack.cli.live._picture import Pictures
@@ -25,8 +25,6 @@ IDLE_S: Final = 0.25
 """How often the view is drawn when nothing happens: time passes, and a body that began is on its worker's scoreboard only."""
 SHARE: Final = 50
 """Between two frames is at least this many times the processor time that one takes."""
-DETACH: Final = "d"
-"""What is typed to leave the view."""
 
 
 class LiveView(View):
@@ -39,7 +37,7 @@ class LiveView(View):
         asks: Whether questions are asked here.
         colour: Whether styles become colours.
         limit_usd: What the agents of the run may cost.
-        hint: What ``d`` and Enter does.
+        hint: What leaving the view means.
     """
 
     listens = False
@@ -62,7 +60,7 @@ class LiveView(View):
         self._pictures = Pictures(run, limit_usd=limit_usd, signs=UTF8 if self._board.utf8 else ASCII)
         self._asker = Asker(self._write, self._took, self._typed) if asks else None
         self._clock = SystemClock()
-        self._hint = f"{DETACH} and Enter: {hint}"
+        self._hint = hint
         self._above: list[str] = []
         self._next = 0.0
         """When the next frame may be drawn."""
@@ -124,7 +122,7 @@ class LiveView(View):
             self._clock.now_us(),
             _no_bodies if host is None else host.bodies,
             deadlock=() if host is None else host.deadlock,
-            hint=self._hint if self.asks else "",
+            hint=f"{DETACH if asked is None else DETACH_WORD} and Enter: {self._hint}" if self.asks else "",
             asked=asked,
         )
         lines = draw(picture, size.columns, size.rows)
@@ -147,8 +145,8 @@ class LiveView(View):
         self._next = 0.0
 
     def _typed(self, line: str) -> None:
-        """A line was typed while no question is open: only the one that leaves the view means anything."""
-        if line.lower() == DETACH and self._hub is not None:
+        """A line was typed that is not an answer: only one that leaves the view means anything."""
+        if line in {DETACH, DETACH_WORD} and self._hub is not None:
             self.detached = True
             self._hub.interrupt()
 

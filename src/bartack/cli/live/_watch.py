@@ -20,7 +20,7 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import json_option
 from bartack.cli.app._runs import latest_argument, load_value, locate, workspace_option
-from bartack.cli.app._terminal import write_note
+from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._answer import give_answer
 from bartack.cli.live._choose import choose_view, open_view, view_option
 from bartack.cli.live._end import put_result, write_end
@@ -57,8 +57,8 @@ LOOK_S: Final = 1.0
 def watch(run: str, view: str | None, workspace: str, *, as_json: bool) -> Exit:
     """Show RUN live in this terminal, whichever process runs it, and answer its questions here.
 
-    Without RUN the command shows the latest run. Ctrl-C, or d and Enter, leaves the view; the run continues. What was printed
-    before is shown by 'bartack log RUN'. When the run ends, the command reports how, and ends with its exit code.
+    Without RUN the command shows the latest run. Ctrl-C, or d and Enter, leaves the view; the run continues. While a question is
+    open, that is :detach and Enter. What was printed before is shown by 'bartack log RUN'. When the run ends, the command reports how, and ends with its exit code.
 
     The questions of a run that no process runs can be answered, too: the answers are stored, and used when it is resumed.
     """
@@ -73,7 +73,7 @@ def watch(run: str, view: str | None, workspace: str, *, as_json: bool) -> Exit:
 def attach(run: str, view: str | None, workspace: str, *, as_json: bool) -> Exit:
     """Show RUN live in this terminal, whichever process runs it, and answer its questions here: the same as 'bartack watch'.
 
-    Ctrl-C, or d and Enter, leaves the view; the run continues.
+    Ctrl-C, or d and Enter, leaves the view; the run continues. While a question is open, that is :detach and Enter.
     """
     return _watch(run, view, workspace, "attach", as_json=as_json)
 
@@ -102,10 +102,20 @@ def _watch(name: str, view: str | None, workspace: str, command: str, *, as_json
                 return Exit.OK
         is_answered = bool(followed.state.questions) and shown.has_answered
         if is_answered:
-            write_note(f"{run.id} is not active; its answer is stored")
-            write_note(f"  resume it with: bartack resume {run.id}")
+            _note_stored(run)
             return Exit.WAITING
         return _finish(run, followed.state, config, as_json=chosen == "json")
+
+
+def _note_stored(run: RunDir) -> None:
+    """Report that an answer is stored and what continues the run."""
+    write_note(f"{run.id} is not active; its answer is stored")
+    standing = user_depot().find(run.id)
+    if standing is not None and standing.state == "held":
+        write_note(f"  the node does not resume it: {printable(standing.reason)}")
+        write_note(f"  try again with: bartack queue add {run.id}")
+    else:
+        write_note(f"  resume it with: bartack resume {run.id}")
 
 
 def _settings(run: RunDir, state: State) -> Config:
@@ -177,7 +187,9 @@ class FollowedRun(Closing):
 
     def answer(self, number: str, value: object, by: str) -> None:
         """See ``Host.answer``."""
-        give_answer(self._run, number, msgspec.json.encode(value), by)
+        _, queued = give_answer(self._run, number, msgspec.json.encode(value), by)
+        if queued and self._view is not None:
+            self._view.show("note", "", "the node resumes it")
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """See ``Host.watch``."""
