@@ -13,7 +13,7 @@ import pytest
 from tests.crash.node_kills import Hunt
 
 KILLS = 50
-WANTED = 5_000 if "SOAK" in os.environ else 400
+WANTED = 5_000 if "SOAK" in os.environ else 500
 SEEDS = range(WANTED // KILLS)
 
 

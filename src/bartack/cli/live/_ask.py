@@ -23,7 +23,6 @@ from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import AskedQuestion, WorkerState
 
-
 DETACH: Final = "d"
 """What is typed to leave the view while no question is open."""
 DETACH_WORD: Final = ":detach"

@@ -58,7 +58,8 @@ def watch(run: str, view: str | None, workspace: str, *, as_json: bool) -> Exit:
     """Show RUN live in this terminal, whichever process runs it, and answer its questions here.
 
     Without RUN the command shows the latest run. Ctrl-C, or d and Enter, leaves the view; the run continues. While a question is
-    open, that is :detach and Enter. What was printed before is shown by 'bartack log RUN'. When the run ends, the command reports how, and ends with its exit code.
+    open, that is :detach and Enter. What was printed before is shown by 'bartack log RUN'. When the run ends, the command reports
+    how, and ends with its exit code.
 
     The questions of a run that no process runs can be answered, too: the answers are stored, and used when it is resumed.
     """
