@@ -50,6 +50,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         tools: What it may call meanwhile.
         budget: What was reserved for it.
         timeout_s: Seconds until its deadline, counted while the hub is alive.
+        limits_count: Whether the time in which its provider takes no calls counts against ``timeout_s``.
         attempt: 1, and one more after each death of a hub during the step.
         refused_paths: Below which paths of ``cwd`` it must not leave anything.
         rejected: Why an earlier answer to the same key was refused, where one was: a code.
@@ -81,6 +82,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tools: list[ToolSpec] = []
     budget: Budget = Budget()
     timeout_s: float = 3600.0
+    limits_count: bool = True
     attempt: int = 1
     refused_paths: list[str] = []
     rejected: str = ""

@@ -30,6 +30,7 @@ from bartack.agents.conversation._actions import (
     Warn,
     WithdrawOut,
 )
+from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.program_config import NdjsonConfig
@@ -184,6 +185,7 @@ class Stage:
         self.tools: Callable[[CallOut], ToolOutcome | None] = lambda _: ToolOutcome("done")
         self.outcome: Outcome | None = None
         self.conversation: Conversation[Read] | None = None
+        self.breaker: Breaker | None = None
 
     # Running.
 
@@ -212,6 +214,7 @@ class Stage:
             self.record,
             clock=self.clock,
             uniform=lambda low, high: (low + high) / 2,
+            breaker=self.breaker,
         )
         talk.begin(harvested)
         self.perform()

@@ -24,10 +24,12 @@ class Breaker:
     Args:
         clock: What time it is.
         pause: What all runs of the user share; ``None``: nothing.
+        most: After how many temporary failures in a row calls wait; ``None``: they never do.
     """
 
-    def __init__(self, clock: Clock, pause: Pause | None = None) -> None:
+    def __init__(self, clock: Clock, pause: Pause | None = None, *, most: int | None = FAILURES) -> None:
         self._clock = clock
+        self._most = most
         self._pause = pause
         self._failures = 0
         self._until_s = 0.0
@@ -35,13 +37,13 @@ class Breaker:
     @property
     def is_open(self) -> bool:
         """Whether calls wait: a failure then does not count against the call."""
-        return self._failures >= FAILURES
+        return self._most is not None and self._failures >= self._most
 
     def failed(self) -> None:
         """An attempt had a temporary failure."""
         self._failures += 1
-        if self.is_open:
-            growth = 2.0 ** min(self._failures - FAILURES, 10)
+        if self._most is not None and self.is_open:
+            growth = 2.0 ** min(self._failures - self._most, 10)
             self._until_s = self._now() + min(WAIT_S * growth, LONGEST_S)
 
     def worked(self) -> None:
@@ -52,6 +54,11 @@ class Breaker:
         """The provider takes no call for this long."""
         if self._pause is not None:
             self._pause.begin(self._clock.now_us() + int(wait_s * 1e6), reason)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether calls wait for the end of a limit that a run of the user has met."""
+        return self._pause is not None and self._pause.left_s() > 0
 
     def wait_s(self) -> float:
         """How long the next attempt has to wait. One that does not have to holds the others back until it has ended."""

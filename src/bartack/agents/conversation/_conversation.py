@@ -51,6 +51,7 @@ from bartack.agents.conversation._attempts import Attempts
 from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._dialect import AgentFailure, Dialect
 from bartack.agents.conversation._limits import Limits
+from bartack.agents.conversation._pauses import LONGEST_S
 from bartack.agents.conversation._questions import Questions
 from bartack.agents.conversation._tool_calls import ToolCalls
 from bartack.agents.conversation._watchdog import Watchdog
@@ -356,29 +357,34 @@ class Conversation(Generic[R]):
 
     def fail(self, failure: AgentFailure) -> None:
         """The agent reports that it failed."""
+        code, message, retryable, until, after_s = failure
+        wait_s = self.attempts.rate_limit_s(failure, self.clock.now_us())
+        if wait_s is not None and self._breaker is not None:
+            self._breaker.limited(wait_s, message)  # other runs learn of it, whatever becomes of this call
         if self.state == "cancelling":
             self._give_up()
             return
-        code, message, retryable, until, after_s = failure
         self._note_service(is_temporary=code in TEMPORARY)
         kind = judge_agent_code(code, retryable=retryable)
-        wait_s = self.attempts.rate_limit_s(failure, self.clock.now_us())
         if wait_s is None:
             self.end_attempt(code, message, kind=kind, least_s=after_s, until=until)
             return
-        if wait_s >= self.watchdog.deadline_in_s:
+        excused = bool(until or after_s) and self._is_excused(wait_s)
+        if not excused and wait_s >= self.watchdog.deadline_in_s:
             self.end_attempt(code, message, kind=kind._replace(again="no"), until=until)
             return
         self._note_failure(code, message)
         self.attempts.excuse()
-        if self._breaker is not None:
-            self._breaker.limited(wait_s, message)
         resets_at = until or moment(self.clock.now_us() + int(wait_s * 1e6))
         self.actions.report(
             CallRateLimit(**self.actions.stamp(), status=code, resets_at=resets_at, error=message[:WHY])
         )
-        self._wait(code, message, "failed", wait_s)
+        self._wait(code, message, "failed", wait_s, excused=excused)
         self._stop_unless_kept()
+
+    def _is_excused(self, wait_s: float) -> bool:
+        """Whether the deadline does not count a wait for the end of a limit. A program's own deadline counts every wait."""
+        return not self.request.limits_count and self.watchdog.excused_s + wait_s <= LONGEST_S
 
     def _note_service(self, *, is_temporary: bool) -> None:
         """Temporary failures hold back every call of the agent. While they do, they do not count against one of them."""
@@ -458,10 +464,16 @@ class Conversation(Generic[R]):
     def _hold_back(self, wait_s: float) -> None:
         """Other calls of this agent have failed again and again, or its provider has a limit: this one waits, uncounted."""
         assert self._breaker is not None
-        self.watchdog.retry_in(wait_s)
-        self.state = "waiting"
         resets_at = moment(self.clock.now_us() + int(wait_s * 1e6))
         error = self._breaker.reason
+        limited = self._breaker.is_paused
+        excused = limited and self._is_excused(wait_s)
+        if limited and not excused and wait_s >= self.watchdog.deadline_in_s:
+            kind = judge_agent_code("rate_limited", retryable=None)
+            self.end(self.attempts.error("rate_limited", error, kind, until=resets_at))
+            return
+        self.watchdog.retry_in(wait_s, excused=excused)
+        self.state = "waiting"
         self.actions.report(
             CallRateLimit(**self.actions.stamp(), status="unavailable", resets_at=resets_at, error=error)
         )
@@ -498,11 +510,11 @@ class Conversation(Generic[R]):
         self.tools.forget()
         self.questions.forget()
 
-    def _wait(self, code: str, problem: str, cause: Cause, wait_s: float) -> None:
+    def _wait(self, code: str, problem: str, cause: Cause, wait_s: float, *, excused: bool = False) -> None:
         self.attempts.cause = cause
         if cause != "resend":
             self._dialect.refuse_answers()
-        self.watchdog.retry_in(wait_s)
+        self.watchdog.retry_in(wait_s, excused=excused)
         self.state = "waiting"
         number = self.attempts.number
         self.actions.report(

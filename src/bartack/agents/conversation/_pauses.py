@@ -18,8 +18,9 @@ from bartack.core.clock import Clock
 from bartack.core.files import replace_file
 from bartack.core.trust import make_private
 
-LONGEST_US: Final = 8 * 24 * 3600 * 1_000_000
-"""A later moment is a mistake of the provider, or of the clock."""
+LONGEST_S: Final = 8 * 24 * 3600.0
+"""A limit that lasts longer is a mistake of the provider, or of the clock."""
+LONGEST_US: Final = int(LONGEST_S * 1e6)
 SHORTEST_US: Final = 5 * 1_000_000
 """A shorter pause is not worth sharing."""
 

@@ -111,6 +111,8 @@ class Watchdog:
         self._expected: float | None = None
         self._began = now
         self._deadline = now + request.timeout_s
+        self.excused_s = 0.0
+        """How much of the waiting for limits of a provider does not count."""
         self._start_by: float | None = None
         """The process has to write its first message; ``None`` once it has."""
         self._last_line = self._last_progress = self._last_look = now
@@ -218,9 +220,12 @@ class Watchdog:
         """The agent has to answer a cancel."""
         self._grace_by = self.watch.now() + self._config.cancel_grace_s
 
-    def retry_in(self, wait_s: float) -> None:
-        """The next attempt begins after a while."""
+    def retry_in(self, wait_s: float, *, excused: bool = False) -> None:
+        """The next attempt begins after a while; ``excused``: no limit of the call counts that."""
         self._retry_at = self.watch.now() + wait_s
+        if excused:
+            self._deadline += wait_s
+            self.excused_s += wait_s
 
     # Limits.
 
@@ -272,7 +277,7 @@ class Watchdog:
         wall_s = self._request.budget.wall_s
         if wall_s is not None:
             problem = f"it took {wall_s:g} s, all that was reserved"
-            limits.append((self._began + wall_s, lambda: Expired("wall", problem=problem)))
+            limits.append((self._began + self.excused_s + wall_s, lambda: Expired("wall", problem=problem)))
         return limits
 
     def _attempt_limits(self) -> list[_Due]:

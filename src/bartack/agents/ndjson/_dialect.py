@@ -16,6 +16,7 @@ from bartack.agents._record import AgentRecord, Link
 from bartack.agents.config import ProtocolConfig
 from bartack.agents.contract import AgentAnswer, AgentRequest, CallNotice, CallText, Rejection
 from bartack.agents.conversation._actions import Send, Warn
+from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.ndjson._faults import LineFaults
@@ -63,10 +64,21 @@ def open_line_conversation(
     clock: Clock,
     look: Callable[[int], Activity] | None = None,
     uniform: Callable[[float, float], float] = random.uniform,
+    breaker: Breaker | None = None,
 ) -> Conversation[Read]:
     """A conversation with an agent that speaks the line protocol; ``protocol`` limits bad lines."""
     speak = partial(LineDialect, protocol=protocol)
-    return Conversation(agent, request, config.limits, record, speak, clock=clock, look=look, uniform=uniform)
+    return Conversation(
+        agent,
+        request,
+        config.limits,
+        record,
+        speak,
+        clock=clock,
+        look=look,
+        uniform=uniform,
+        breaker=breaker,
+    )
 
 
 class LineDialect:

@@ -5,6 +5,8 @@ What a line means is decided in ``_dialect.py``; calls and processes are in ``pr
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,12 +15,14 @@ import msgspec
 from bartack.agents._permissions import Permissions
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents.contract import AgentCapabilities, AgentRequest
+from bartack.agents.conversation._breaker import Breaker
+from bartack.agents.conversation._pauses import Pause
 from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.ndjson._files import CallFiles
 from bartack.agents.process._vitals import Vitals
 from bartack.agents.process.process import Host, Launch
 from bartack.agents.program._agent import ProgramAgent
-from bartack.agents.program.adapter import Surroundings, call_environment, secrets_of
+from bartack.agents.program.adapter import Surroundings, call_environment, secrets_of, shared_pause
 from bartack.agents.program_config import NdjsonConfig
 from bartack.agents.protocol.lines import MAX_LINE, BadLine, LineReader, Read
 from bartack.agents.protocol.messages import Heartbeat, Hello
@@ -44,8 +48,17 @@ class LineAdapter:
         self.clock = clock
         self.surroundings = surroundings
         self.record = AgentRecord(name)
+        self.breaker = surroundings.breakers.setdefault(name, Breaker(clock, self._pause(), most=None))
         self.redact = secrets_of(surroundings, config.env)
         self.uniform = uniform
+
+    def _pause(self) -> Pause | None:
+        """The pause of all agents with the same command and account. A scripted one has no provider."""
+        if self.kind != "ndjson":
+            return None
+        digest = hashlib.sha256("\0".join(self.config.argv).encode()).hexdigest()[:12]
+        agent = f"ndjson-{os.path.basename(self.program)}-{digest}"
+        return shared_pause(agent, self.config.env, self.surroundings, self.clock)
 
     @property
     def capabilities(self) -> AgentCapabilities:
@@ -100,6 +113,7 @@ class LineCall:
             adapter.record,
             clock=adapter.clock,
             look=Vitals().look,
+            breaker=adapter.breaker,
             **given,
         )
         self.folder = folder / self.talk.conversation

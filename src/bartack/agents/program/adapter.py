@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -18,13 +18,26 @@ from bartack.agents.config import ProtocolConfig
 from bartack.agents.contract import AgentCapabilities, AgentRequest
 from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._conversation import Conversation
+from bartack.agents.conversation._pauses import Pause, pause_name
 from bartack.agents.guard.policy import GuardPolicy
 from bartack.agents.process.process import Launch
 from bartack.agents.program_config import Price
+from bartack.core.clock import Clock
 from bartack.core.redact import Redactor, SecretRule
 
 R = TypeVar("R")
 """One thing that is read from an agent of this kind."""
+
+ACCOUNTS: Final = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CODEX_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+)
+"""Variables that say whose account is used, and with which provider."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,3 +173,20 @@ def call_environment(surroundings: Surroundings, agent: str, request: AgentReque
 def secrets_of(surroundings: Surroundings, env: Mapping[str, str]) -> Callable[[bytes], bytes]:
     """Takes the secrets of the environment, and of an agent's own variables, out of lines."""
     return Redactor({**surroundings.environ, **env}, surroundings.secrets).hide_lines
+
+
+def shared_pause(
+    agent: str, env: Mapping[str, str], surroundings: Surroundings, clock: Clock
+) -> Pause | None:
+    """The pause of an agent with those of other runs that have the same account; ``None`` if none are shared.
+
+    Args:
+        agent: What is the same for all of them: a kind and its program.
+        env: Variables that the settings of this one name.
+        surroundings: What the agents of a run have in common.
+        clock: What time it is.
+    """
+    if surroundings.pauses is None:
+        return None
+    name = pause_name(agent, {**surroundings.environ, **env}, ACCOUNTS)
+    return Pause(surroundings.pauses / name, clock)

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._tool_permissions import ToolPermissions
 from bartack.agents.contract import AgentRequest
 from bartack.agents.conversation._breaker import Breaker
-from bartack.agents.conversation._pauses import Pause, pause_name
+from bartack.agents.conversation._pauses import Pause
 from bartack.agents.program._json_lines import JsonRead
-from bartack.agents.program.adapter import Surroundings, secrets_of
+from bartack.agents.program.adapter import Surroundings, secrets_of, shared_pause
 from bartack.agents.program_config import CliConfig
 from bartack.core.clock import Clock
 
 C = TypeVar("C", bound=CliConfig)
 """The settings of this kind."""
-
-ACCOUNTS: Final = (
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "CODEX_API_KEY",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-)
-"""Variables that say whose account is used, and with which provider."""
 
 
 class CliAdapter(Generic[C]):
@@ -64,12 +53,8 @@ class CliAdapter(Generic[C]):
 
     def _pause(self) -> Pause | None:
         """The pause that this agent shares with those of other runs that have the same account."""
-        folder = self.surroundings.pauses
-        if folder is None:
-            return None
-        environ = {**self.surroundings.environ, **self.config.env}
         program = os.path.basename(self.program)
-        return Pause(folder / pause_name(f"{self.kind}-{program}", environ, ACCOUNTS), self.clock)
+        return shared_pause(f"{self.kind}-{program}", self.config.env, self.surroundings, self.clock)
 
     @property
     def program(self) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.agents.program.cli_adapter import ACCOUNTS
+from bartack.agents.program.adapter import ACCOUNTS
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._pipeline_options import PIPELINE

@@ -164,10 +164,11 @@ class Desk:
         return None if step.timeout_s is None else max(step.timeout_s - self.waited_s(step), 0.0)
 
     def waited_s(self, step: OpenStep) -> float:
-        """Seconds since a step began in which a hub was alive, without those in which its agent waited for people."""
+        """Seconds since a step began in which a hub was alive, without those in which its agent waited for people or limits."""
         now, dead_us = self.now_us(), self.state.dead_us
         dead_since = dead_us - step.dead_us
-        return max(now - step.at - dead_since - step.waits_for_people_us(now, dead_us), 0) / 1e6
+        waits_us = step.waits_for_people_us(now, dead_us) + step.waits_for_limits_us(now, dead_us)
+        return max(now - step.at - dead_since - waits_us, 0) / 1e6
 
     def limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
         """How long a wait may take, and where that comes from: the call itself, or else the settings."""

@@ -48,6 +48,26 @@ HEARTBEAT_LIMIT_US: Final = 30_000_000
 """A hub that is alive records a heartbeat more often than this."""
 
 
+class LimitWaits:
+    """How long a prompt has to wait for limits of a provider: time that the deadline of the settings does not count."""
+
+    def __init__(self) -> None:
+        self._until_us = 0
+        self._untaken_us = 0
+
+    def add(self, now_us: int, until_us: int) -> None:
+        """It waits until a moment, perhaps a later one than it knew of."""
+        since = max(now_us, self._until_us)
+        if until_us > since:
+            self._untaken_us += until_us - since
+            self._until_us = until_us
+
+    def take_s(self) -> float:
+        """How long, in seconds that were not taken yet."""
+        taken, self._untaken_us = self._untaken_us, 0
+        return taken / 1e6
+
+
 class PromptDesk(Desk, StepHandler):
     """Calls agents."""
 
@@ -65,6 +85,8 @@ class PromptDesk(Desk, StepHandler):
         self._tools = tools
         self._questions = questions
         self._previous_alive_until = 0
+        self._limit_waits: dict[int, LimitWaits] = {}
+        """Of each prompt whose program gave no deadline of its own."""
 
     def previous_was_alive_until(self, moment_us: int) -> None:
         """Until when the previous hub is known to have been alive: microseconds since 1970, UTC."""
@@ -118,6 +140,9 @@ class PromptDesk(Desk, StepHandler):
         )
         job = self._jobs.begin(worker, opened, StopPrompt)
         self._jobs.watch(job, StepTimeoutError("prompt", limit, "explicit"), self._take_spare_s)
+        if not args.has_own_deadline:
+            self._limit_waits[job.token] = LimitWaits()
+            self._limit_waits[job.token].add(self.now_us(), opened.due)
         self._tools.open(job.token, worker, opened, args.tools)
         self._questions.open(job.token, worker, opened, args.agent or self.settings.agent)
         start = StartPrompt(
@@ -141,8 +166,10 @@ class PromptDesk(Desk, StepHandler):
             self.turn.after_commit(start)
 
     def _take_spare_s(self, token: int) -> float:
-        """Time that the agent is not to blame for: that of the tools which it called, and of the people whom it asked."""
-        return self._tools.take_time_s(token) + self._questions.take_time_s(token)
+        """Time that the agent is not to blame for: that of tools which it called, of people whom it asked, and of limits."""
+        waits = self._limit_waits.get(token)
+        limited_s = 0.0 if waits is None else waits.take_s()
+        return self._tools.take_time_s(token) + self._questions.take_time_s(token) + limited_s
 
     def _start_later(self, job: Job, start: StartPrompt) -> None:
         """The agent must not be called yet, as a previous hub has learned."""
@@ -160,6 +187,8 @@ class PromptDesk(Desk, StepHandler):
         job = self._jobs.get(token)
         if job is None or job.verdict is not None:
             return
+        if token in self._limit_waits:
+            self._limit_waits[token].add(self.now_us(), wait.until)
         step = job.step
         error = describe(AgentRateLimitedError(wait.agent, wait.problem, wait.code), job.worker.path)
         attempt = step.attempt - 1 if step.between else step.attempt
@@ -181,6 +210,7 @@ class PromptDesk(Desk, StepHandler):
     def ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""
         started = self._jobs.get(token)
+        self._limit_waits.pop(token, None)
         if started is not None:
             self._tools.close(token)
             self._questions.close(token)

@@ -218,6 +218,11 @@ class ThinkArgs(Args, frozen=True):
     once: bool = False
     command: CommandArgs | None = None
 
+    @property
+    def has_own_deadline(self) -> bool:
+        """Whether the program says how long it may take. The deadlines of commands are those of the settings."""
+        return self.timeout_s is not None and self.command is None
+
 
 SITED: Final = frozenset({"delegate", "spawn", "think", "ask"})
 """Kinds of steps of which the journal has where in the program they are asked for: people look for that when one of them fails."""

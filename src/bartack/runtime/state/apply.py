@@ -248,6 +248,9 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
     worker = state.worker_of(data.p)
     step = worker.open.get((data.p, data.n)) if worker else None
     if step is not None:
+        if step.is_prompt:
+            step.limited_us = step.waits_for_limits_us(at, state.dead_us)
+            step.limited = (at, state.dead_us)
         step.attempt = data.attempt + 1
         step.due = data.due
         step.between = True

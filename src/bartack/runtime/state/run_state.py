@@ -257,6 +257,8 @@ class State:
             cleanup=data.cleanup,
             asked_us=first.asked_us if first else 0,
             asking=first.asking if first else None,
+            limited_us=first.limited_us if first else 0,
+            limited=first.limited if first else None,
         )
         if data.question:
             self.questions[data.question] = AskedQuestion.of_step(worker, worker.open[data.p, data.n])

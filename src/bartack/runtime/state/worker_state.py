@@ -74,6 +74,10 @@ class OpenStep(msgspec.Struct, gc=False):
     """With a prompt: how long its agent had questions to people, those left out that are open."""
     asking: tuple[int, int] | None = None
     """Since when its agent has questions to people, and how long no hub had been alive then."""
+    limited_us: int = 0
+    """With a prompt: how long it waited for limits of a provider that are over."""
+    limited: tuple[int, int] | None = None
+    """Since when it waits for the present one, until ``due``, and how long no hub had been alive then."""
 
     def waits_for_people_us(self, now_us: int, dead_us: int) -> int:
         """How long a prompt has waited for people while a hub was alive. That is not time of its agent."""
@@ -81,6 +85,13 @@ class OpenStep(msgspec.Struct, gc=False):
             return self.asked_us
         since, dead_then = self.asking
         return self.asked_us + max(now_us - since - (dead_us - dead_then), 0)
+
+    def waits_for_limits_us(self, now_us: int, dead_us: int) -> int:
+        """How long a prompt has waited for limits of a provider while a hub was alive. That is not time of its agent."""
+        if self.limited is None:
+            return self.limited_us
+        since, dead_then = self.limited
+        return self.limited_us + max(min(now_us, self.due) - since - (dead_us - dead_then), 0)
 
     @property
     def key(self) -> StepKey:

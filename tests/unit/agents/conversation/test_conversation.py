@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from bartack.agents import AgentResult, BadLine, Line, read_line
 from bartack.agents._record import Link
 from bartack.agents.config import ProtocolConfig
 from bartack.agents.contract import CallFinished, CallNotice, CallRetry, ToolOutcome
+from bartack.agents.conversation._breaker import Breaker
+from bartack.agents.conversation._pauses import Pause
 from bartack.agents.protocol.ids import moment
 from bartack.agents.protocol.lines import write_line
 from bartack.agents.protocol.messages import (
@@ -196,6 +199,102 @@ def test_a_limit_that_ends_behind_the_deadline_ends_the_call_at_once_and_names_t
     assert isinstance(outcome, AgentRateLimitedError)
     assert outcome.until == "2027-01-01T00:00:00Z"
     assert stage.now() < 1
+
+
+HOUR_S = 3600.0
+
+
+def limited_stage(root: Path, *waits_s: float, **config: object) -> Stage:
+    """The agent is limited for these times, one after the other, and then answers. A pause is shared with other runs."""
+    clock = Stage(root, {"responses": {}}).clock
+    ends = list(itertools.accumulate(waits_s))
+    limits = [
+        {"error": {"code": "quota_exhausted", "resets_at": moment(clock.now_us() + int(end * 1e6))}}
+        for end in ends
+    ]
+    script = script_of("implement", *limits, {"events": [ANSWERS["implement"]]})
+    stage = Stage(root, script, config={"retries": 1, **config})
+    stage.breaker = Breaker(stage.clock, Pause(root / "pauses" / "stub.json", stage.clock))
+    return stage
+
+
+@pytest.mark.requirement("a-limit-is-not-time-of-a-prompt")
+@pytest.mark.parametrize("waits_s", [[5 * HOUR_S], [2 * HOUR_S, 3 * HOUR_S], [7 * 24 * HOUR_S]])
+def test_a_limit_that_ends_after_the_default_deadline_is_waited_for(
+    waits_s: list[float], tmp_path: Path
+) -> None:
+    stage = limited_stage(tmp_path, *waits_s)
+    request = request_for("implement", tmp_path, limits_count=False, budget=Budget(wall_s=60))
+
+    result = stage.result(request)
+
+    assert stage.now() == pytest.approx(sum(waits_s))
+    assert result.attempts == len(waits_s) + 1
+
+
+def test_the_default_deadline_counts_on_after_a_limit(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"responses": {}})
+    resets = moment(stage.clock.now_us() + int(5 * HOUR_S * 1e6))
+    limit = {"error": {"code": "quota_exhausted", "resets_at": resets}}
+    hang = {"inject": [{"do": "hang", "heartbeats": True, "times": 0, "at": "start"}], "times": 0}
+    stage = Stage(tmp_path, script_of("implement", limit, hang), config={"stall_s": 0})
+
+    outcome = stage.ask(request_for("implement", tmp_path, limits_count=False))
+
+    assert isinstance(outcome, AgentDeadlineError)
+    assert stage.now() == pytest.approx(6 * HOUR_S + stage.config.limits.cancel_grace_s)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "limits_count"),
+    [(2 * HOUR_S, True), (9 * 24 * HOUR_S, False)],
+    ids=["own deadline", "too long"],
+)
+def test_a_limit_that_is_not_waited_for_is_raised_at_once_and_other_runs_learn_of_it(
+    wait_s: float, limits_count: bool, tmp_path: Path
+) -> None:
+    stage = limited_stage(tmp_path, wait_s)
+
+    outcome = stage.ask(request_for("implement", tmp_path, limits_count=limits_count))
+
+    assert isinstance(outcome, QuotaExhaustedError)
+    assert stage.now() < 1
+    assert stage.breaker is not None
+    assert stage.breaker.wait_s() == pytest.approx(wait_s if limits_count else 0.0)
+
+
+@pytest.mark.requirement("a-limit-is-not-time-of-a-prompt")
+def test_a_limit_that_another_run_has_met_is_waited_for_though_it_ends_after_the_default_deadline(
+    tmp_path: Path,
+) -> None:
+    stage = limited_stage(tmp_path)
+    assert stage.breaker is not None
+    stage.breaker.limited(5 * HOUR_S, "used up")
+
+    result = stage.result(request_for("implement", tmp_path, limits_count=False))
+
+    assert stage.now() == pytest.approx(5 * HOUR_S)
+    assert result.attempts == 1
+
+
+@pytest.mark.parametrize(("wait_s", "raised"), [(2 * HOUR_S, True), (0.5 * HOUR_S, False)])
+def test_a_deadline_of_the_program_counts_while_it_waits_for_a_limit_of_another_run(
+    wait_s: float, raised: bool, tmp_path: Path
+) -> None:
+    stage = limited_stage(tmp_path)
+    assert stage.breaker is not None
+    stage.breaker.limited(wait_s, "used up")
+
+    outcome = stage.ask(request_for("implement", tmp_path))
+
+    if raised:
+        assert isinstance(outcome, AgentRateLimitedError)
+        assert outcome.until == moment(stage.clock.now_us() + int(wait_s * 1e6))
+        assert (stage.starts, "used up" in outcome.message) == (0, True)
+    else:
+        assert isinstance(outcome, AgentResult)
+        assert stage.conversation is not None
+        assert stage.conversation.deadline_in_s == pytest.approx(0.5 * HOUR_S)
 
 
 # Watches.

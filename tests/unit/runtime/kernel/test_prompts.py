@@ -15,7 +15,9 @@ from tests.unit.runtime.stage import (
 
 from bartack.errors import AgentError, AgentExitedError, QuestionAnsweredError
 from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.kernel.tools import TalkWaits
 from bartack.runtime.protocol import steps as s
+from bartack.runtime.state.units import Caps
 
 
 def think(worker: Puppet, n: int, *, max_usd: float | None = None, timeout_s: float | None = None) -> int:
@@ -182,3 +184,100 @@ def test_a_worker_that_ends_for_good_reserves_nothing_and_asks_nothing() -> None
     assert stage.core.state.questions == {}
     with pytest.raises(QuestionAnsweredError):
         answer(stage, "q1", "yes")
+
+
+# Limits of a provider.
+
+HOUR_S = 3600.0
+
+
+def limit(stage: Stage, for_s: float) -> None:
+    """The agent of the only prompt must not be called for a while."""
+    (token,) = stage.prompts
+    wait = TalkWaits(stage.clock.now_us() + int(for_s * 1e6), "a", "used up", "quota_exhausted")
+    stage.hub.post(lambda core: core.prompt_waits(token, wait))
+    stage.hub.run_ready()
+
+
+@pytest.mark.requirement("a-limit-is-not-time-of-a-prompt")
+def test_a_limit_is_not_time_of_a_prompt_and_all_other_time_is() -> None:
+    stage = Stage()
+    main = stage.begin()
+    i = think(main, 1)
+    stage.wait(600.0)
+    limit(stage, 3 * HOUR_S)
+    stage.wait(3 * HOUR_S)
+    limit(stage, 2 * HOUR_S)
+
+    stage.wait(2 * HOUR_S + 2999.0)
+    assert stage.stopped_prompts == []
+    stage.wait(2.0)
+
+    assert stage.stopped_prompts == [1]
+    stage.end_prompt(AgentError("a", "given up"))
+    assert main.error(i) == "StepTimeoutError"
+
+
+def test_a_limit_that_is_reported_twice_counts_once() -> None:
+    stage = Stage()
+    think(stage.begin(), 1)
+    limit(stage, 3 * HOUR_S)
+    limit(stage, 3 * HOUR_S)
+
+    stage.wait(4 * HOUR_S + 1)
+
+    assert stage.stopped_prompts == [1]
+
+
+@pytest.mark.requirement("a-limit-is-not-time-of-a-prompt")
+def test_a_limit_is_time_of_a_prompt_that_has_a_deadline_of_its_own() -> None:
+    stage = Stage()
+    think(stage.begin(), 1, timeout_s=HOUR_S)
+    limit(stage, 3 * HOUR_S)
+
+    stage.wait(HOUR_S)
+
+    assert stage.stopped_prompts == [1]
+
+
+def test_the_deadlines_of_commands_are_those_of_the_settings() -> None:
+    command = s.CommandArgs(action="implement", task_id="T-1", inputs={})
+
+    assert not s.ThinkArgs("", "x", timeout_s=60.0, command=command).has_own_deadline
+    assert s.ThinkArgs("Begin.", "x", timeout_s=60.0).has_own_deadline
+
+
+@pytest.mark.requirement("a-limit-is-not-time-of-a-prompt")
+def test_a_limit_is_not_time_of_a_prompt_after_a_resume_either() -> None:
+    stage = Stage()
+    think(stage.begin(), 1)
+    limit(stage, 8 * HOUR_S)
+    main = stage.again(dead_s=HOUR_S)
+    think(main, 1)
+
+    stage.wait(6 * HOUR_S)
+    assert (stage.stopped_prompts, len(stage.prompts)) == ([], 0)
+    stage.wait(HOUR_S + 60.0)
+    assert (stage.stopped_prompts, len(stage.prompts)) == ([], 1)
+    stage.wait(HOUR_S)
+
+    assert len(stage.stopped_prompts) == 1
+
+
+@pytest.mark.parametrize("dead_s", [0.0, HOUR_S])
+def test_a_limit_is_not_time_that_a_prompt_took_of_the_budget(dead_s: float) -> None:
+    stage = Stage(settings=Settings(caps=Caps(wall_s=10_000.0)))
+    think(stage.begin(), 1)
+    stage.wait(100.0)
+    limit(stage, 8 * HOUR_S)
+    if dead_s:
+        stage.wait(600.0)
+        think(stage.again(dead_s=dead_s), 1)
+        stage.wait(7 * HOUR_S - 600.0)
+    else:
+        stage.wait(8 * HOUR_S)
+    stage.wait(50.0)
+
+    stage.end_prompt(reply())
+
+    assert stage.core.state.spent.wall_s == pytest.approx(150.0, abs=1.0)

@@ -48,6 +48,9 @@ IDLE_ELSEWHERE_S: Final = 2.0
 WHY: Final = 300
 """Characters of why an attempt came to nothing, for people."""
 
+SAME_LIMIT_US: Final = 60_000_000
+"""Calls of an agent that wait until almost the same moment wait for the same limit."""
+
 Outcome = ThinkOutcome | AgentError
 Ready = Outcome | ToolCall | TalkAsks | TalkWithdraws | TalkBegins | TalkWaits | TalkFails
 """What has become of a call, or happens during it."""
@@ -113,6 +116,10 @@ class Programs:
         self._calls: dict[int, Call] = {}
         self._queue: list[tuple[StartPrompt, str]] = []
         """What waits because too many calls are under way."""
+        self._limited: dict[int, str] = {}
+        """Calls that wait for the end of a limit, each with its agent."""
+        self._limits: dict[str, TalkWaits] = {}
+        """The last limit of each agent."""
         self._numbers = 0
         self._asking: set[tuple[int, str]] = set()
         """Questions of agents that wait for people: by prompt, and the agent's own id."""
@@ -140,20 +147,32 @@ class Programs:
         Raises:
             AgentError: It cannot be asked.
         """
-        if self._queue or not self._has_room():
+        if not self._has_room(name) or any(name == other for _, other in self._queue):
             self._queue.append((action, name))
+            limit = self._limits.get(name)
+            if limit is not None and limit.until > self._now_us():
+                self._ready.append((action.token, limit))
         else:
             self._begin(action, name)
 
-    def _has_room(self) -> bool:
-        """A call that waits does not count: its tool may have to ask an agent itself, and a person may take days."""
+    def _has_room(self, name: str) -> bool:
+        """Whether there is room for another call of an agent.
+
+        A call that waits does not count: its tool may have to ask an agent itself, and a person may take days. One that waits for
+        the end of a limit counts for the same agent only: at that moment all of these begin.
+        """
         waiting = {token for token, _ in self._tools} | {token for token, _ in self._asking}
-        return len(self._calls) - len(waiting) < self._config.max_parallel
+        waiting |= {token for token, limited in self._limited.items() if limited != name}
+        return len(self._calls.keys() - waiting) < self._config.max_parallel
+
+    def _next_queued(self) -> int | None:
+        """The place of the first call in the queue that there is room for."""
+        return next((place for place, (_, name) in enumerate(self._queue) if self._has_room(name)), None)
 
     def _fill(self) -> None:
         """Begin what has waited, in order."""
-        while self._queue and self._has_room():
-            action, name = self._queue.pop(0)
+        while (place := self._next_queued()) is not None:
+            action, name = self._queue.pop(place)
             try:
                 self._begin(action, name)
             except AgentError as error:
@@ -193,7 +212,7 @@ class Programs:
 
     def next_in_s(self) -> float | None:
         """Seconds until something is due."""
-        if self._ready or (self._queue and self._has_room()):
+        if self._ready or self._next_queued() is not None:
             return 0.0
         dues = [due for agent in self._agents.values() if (due := agent.next_due()) is not None]
         return max(min(dues) - self._now(), 0.0) if dues else None
@@ -213,11 +232,16 @@ class Programs:
         assert self._host is not None
         return self._host.clock.monotonic_ns() / 1e9
 
+    def _now_us(self) -> int:
+        assert self._host is not None
+        return self._host.clock.now_us()
+
     def done(self, token: int, key: str, outcome: Outcome) -> None:
         """A call has ended."""
         if self._daily is not None:
             self._daily.settle(key, outcome.usd)
         self._calls.pop(token, None)
+        self._limited.pop(token, None)
         self._forget_waits(token)
         self._ready.append((token, outcome))
 
@@ -254,9 +278,19 @@ class Programs:
 
     def wait(self, action: StartPrompt, name: str, event: CallRateLimit) -> None:
         """An agent is rate limited until a moment."""
-        until = parse_moment(event.resets_at) or 0
-        self._ready.append((action.token, TalkWaits(until, name, event.error, event.status)))
+        limit = TalkWaits(parse_moment(event.resets_at) or 0, name, event.error, event.status)
+        self._limited[action.token] = name
+        self._ready.append((action.token, limit))
+        known = self._limits.get(name)
+        if known is None or limit.until > known.until + SAME_LIMIT_US:
+            # Those in the queue wait for it, too: their time does not count, and a run may rest that only waits.
+            self._limits[name] = limit
+            self._ready += [(queued.token, limit) for queued, other in self._queue if other == name]
         self.show(action.path, f"agent {name} is rate limited until {event.resets_at}: {event.error}")
+
+    def limit_ended(self, token: int) -> None:
+        """A call has a process again: it does not wait for the end of a limit."""
+        self._limited.pop(token, None)
 
     def attempt_failed(self, action: StartPrompt, name: str, event: CallRetry) -> None:
         """An attempt came to nothing, and the agent is asked again."""
@@ -375,6 +409,7 @@ class _Sink:
         """See ``CallSink.emit``: the transcript has it already."""
         self._programs.publish(self._action, self._name, event)
         if isinstance(event, CallStarted):
+            self._programs.limit_ended(self._action.token)
             if self._begun or event.delivered:
                 self._programs.begin_again(self._action.token, event.delivered)
             self._begun = True

@@ -7,15 +7,27 @@ from pathlib import Path
 import pytest
 
 from bartack.agents import Agent, AgentAnswer, AgentQuestion, AgentRequest, CallSink
-from bartack.agents.contract import ToolOutcome
+from bartack.agents.contract import CallRateLimit, CallStarted, ToolOutcome
+from bartack.agents.protocol.ids import parse_moment
 from bartack.config.load import load_config
+from bartack.core.clock import Clock
 from bartack.errors import AgentError
 from bartack.runtime.hub.agents.programs import Programs, Ready
+from bartack.runtime.hub.agents.requests import make_request
 from bartack.runtime.kernel.actions import AnswerQuestion, StartPrompt
-from bartack.runtime.kernel.tools import TalkAsks
+from bartack.runtime.kernel.tools import TalkAsks, TalkWaits
 from bartack.runtime.protocol.steps import ThinkArgs
+from bartack.testing import VirtualClock
 
-CONFIG = '[agents]\nmax_parallel = 1\n[agents.one]\nkind = "ndjson"\ncommand = ["true"]\n'
+CONFIG = """[agents]
+max_parallel = 1
+[agents.one]
+kind = "ndjson"
+command = ["true"]
+[agents.two]
+kind = "ndjson"
+command = ["true"]
+"""
 
 
 class Talking:
@@ -62,11 +74,26 @@ def programs(tmp_path: Path) -> TalkingPrograms:
         load_config(tmp_path), folder=tmp_path, workspace=str(tmp_path), environment={"BARTACK_RUN": "r"}
     )
     made.talker = Talker()
+    made.attach(QuietHost(VirtualClock()))  # type: ignore[arg-type]  # - nothing is started
     return made
 
 
-def begin(programs: Programs, token: int) -> None:
-    programs.start(StartPrompt(token, "main", f"k{token}", 1, ThinkArgs(prompt="p", name="n")), "one")
+class QuietHost:
+    """A loop that has a clock and nothing else."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def show(self, channel: str, worker: str, text: str) -> None: ...
+
+
+def begin(programs: Programs, token: int, agent: str = "one") -> None:
+    programs.start(StartPrompt(token, "main", f"k{token}", 1, ThinkArgs(prompt="p", name="n")), agent)
+
+
+def limit(programs: TalkingPrograms, call: int, until: str) -> None:
+    limited = CallRateLimit(n=1, key="k", at="", status="rate_limited", resets_at=until, error="used up")
+    programs.talker.calls[call].sink.emit(limited)
 
 
 def question(own_id: str = "a") -> AgentQuestion:
@@ -116,3 +143,53 @@ def test_a_call_that_waits_for_a_person_does_not_count(programs: TalkingPrograms
     ready(programs)
     assert len(programs.talker.calls) == 3
     assert not programs._asking
+
+
+UNTIL = "2040-01-01T03:00:00Z"
+WAITS = TalkWaits(parse_moment(UNTIL) or 0, "one", "used up", "rate_limited")
+
+
+@pytest.mark.requirement("a-limit-is-not-time-of-a-prompt")
+def test_calls_in_the_queue_wait_for_the_limit_of_their_agent_too(programs: TalkingPrograms) -> None:
+    begin(programs, 1)
+    begin(programs, 2)
+    begin(programs, 3, "two")
+
+    limit(programs, 0, UNTIL)
+    limit(programs, 0, UNTIL)
+    begin(programs, 4)
+
+    told = [token for token, what in ready(programs) if what == WAITS]
+    assert told == [1, 2, 1, 4]
+
+
+def test_other_agents_continue_while_one_is_limited(programs: TalkingPrograms) -> None:
+    begin(programs, 1)
+    begin(programs, 2)
+    begin(programs, 3, "two")
+    limit(programs, 0, UNTIL)
+    ready(programs)
+    assert len(programs.talker.calls) == 2  # the first one, and that of the other agent
+
+    programs.talker.calls[1].sink.done(AgentError("two", "no"))
+    ready(programs)
+    assert len(programs.talker.calls) == 2  # there is no room for another one of the limited agent
+
+    started = CallStarted(n=1, key="k", at="", pid=1, conversation="c", attempt=1, version="")
+    programs.talker.calls[0].sink.emit(started)
+    begin(programs, 4, "two")
+    ready(programs)
+    assert len(programs.talker.calls) == 2  # the first one works again
+
+    programs.talker.calls[0].sink.done(AgentError("one", "no"))
+    ready(programs)
+    assert len(programs.talker.calls) == 3
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+def test_a_limit_counts_if_the_program_gives_a_deadline(timeout_s: float | None) -> None:
+    args = ThinkArgs(prompt="p", name="n", timeout_s=timeout_s)
+
+    request = make_request(StartPrompt(1, "main", "k", 1, args), "r", "/")
+
+    assert request.limits_count == (timeout_s is not None)
