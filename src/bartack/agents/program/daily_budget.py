@@ -66,7 +66,7 @@ class DailyBudget:
         """Reserve money for a call; less than wanted if less is left, but never nothing.
 
         Raises:
-            AgentBudgetError: The day has nothing left.
+            AgentBudgetError: The day has nothing left, or cannot be kept.
         """
 
         def change(day: Day) -> None:
@@ -79,10 +79,18 @@ class DailyBudget:
                 raise AgentBudgetError(agent, problem, "daily_budget")
             mine.open[key] = min(usd, left)
 
-        self._change(change)
+        try:
+            self._change(change)
+        except OSError as error:
+            # Without the sum of the day a call could cost more than the user allows.
+            raise AgentBudgetError(agent, self.unkept(error), "daily_budget_lost") from None
 
     def settle(self, key: str, usd: float) -> None:
-        """A call has ended, and has cost this much."""
+        """A call has ended, and has cost this much.
+
+        Raises:
+            OSError: That cannot be kept; what was reserved for the call counts instead.
+        """
 
         def change(day: Day) -> None:
             mine = day.setdefault(self._run, Spending())
@@ -91,8 +99,16 @@ class DailyBudget:
 
         self._change(change)
 
+    def unkept(self, error: OSError) -> str:
+        """Why the spending of the day cannot be kept, in words."""
+        why = error.strerror or error
+        return f"the spending of the day (budget.daily_usd) cannot be kept in {self._path()}: {why}"
+
+    def _path(self) -> Path:
+        return self._folder / f"{self._today()}.json"
+
     def _change(self, change: Callable[[Day], None]) -> None:
-        path = self._folder / f"{self._today()}.json"
+        path = self._path()
         make_private(self._folder)
         with hold_lock(self._folder / "lock"):
             day = _load(path)

@@ -187,7 +187,11 @@ class Programs:
         if self._daily is not None:
             self._daily.reserve(name, action.key, action.reserved_usd or self._budget.reserve_usd)
         sink = _Sink(self, action, name)
-        self._calls[action.token] = self._agent(name, request.cwd).start(request, sink)
+        try:
+            self._calls[action.token] = self._agent(name, request.cwd).start(request, sink)
+        except (AgentError, OSError):
+            self._settle_day(action.key, 0.0)
+            raise
         if sink.over:
             del self._calls[action.token]
 
@@ -238,12 +242,20 @@ class Programs:
 
     def done(self, token: int, key: str, outcome: Outcome) -> None:
         """A call has ended."""
-        if self._daily is not None:
-            self._daily.settle(key, outcome.usd)
+        self._settle_day(key, outcome.usd)
         self._calls.pop(token, None)
         self._limited.pop(token, None)
         self._forget_waits(token)
         self._ready.append((token, outcome))
+
+    def _settle_day(self, key: str, usd: float) -> None:
+        """A call has cost this much of the day. If that cannot be kept, the call counts all the same: it is paid."""
+        try:
+            if self._daily is not None:
+                self._daily.settle(key, usd)
+        except OSError as error:
+            assert self._daily is not None
+            self.show("", f"{self._daily.unkept(error)}; what was reserved for the call counts")
 
     def as_answer(self, action: StartPrompt, name: str, result: AgentResult) -> AgentResult:
         """The result of a call. What an agent replied that was given a command in words is the event that it replied with."""

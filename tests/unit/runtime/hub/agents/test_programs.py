@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,7 +13,7 @@ from bartack.agents.contract import CallRateLimit, CallStarted, ToolOutcome
 from bartack.agents.protocol.ids import parse_moment
 from bartack.config.load import load_config
 from bartack.core.clock import Clock
-from bartack.errors import AgentError
+from bartack.errors import AgentBudgetError, AgentError
 from bartack.runtime.hub.agents.programs import Programs, Ready
 from bartack.runtime.hub.agents.requests import make_request
 from bartack.runtime.kernel.actions import AnswerQuestion, StartPrompt
@@ -52,8 +54,11 @@ class Talker:
 
     def __init__(self) -> None:
         self.calls: list[Talking] = []
+        self.error: Exception | None = None
 
     def start(self, request: AgentRequest, sink: CallSink) -> Talking:
+        if self.error is not None:
+            raise self.error
         self.calls.append(Talking(sink))
         return self.calls[-1]
 
@@ -69,7 +74,18 @@ class TalkingPrograms(Programs):
 
 @pytest.fixture
 def programs(tmp_path: Path) -> TalkingPrograms:
-    (tmp_path / "bartack.toml").write_text(CONFIG)
+    return make_programs(tmp_path, CONFIG)
+
+
+@pytest.fixture
+def paid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TalkingPrograms:
+    """Programs that share 10 USD a day, in a state home of their own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return make_programs(tmp_path, f"{CONFIG}[budget]\ndaily_usd = 10\nreserve_usd = 8\n")
+
+
+def make_programs(tmp_path: Path, config: str) -> TalkingPrograms:
+    (tmp_path / "bartack.toml").write_text(config)
     made = TalkingPrograms(
         load_config(tmp_path), folder=tmp_path, workspace=str(tmp_path), environment={"BARTACK_RUN": "r"}
     )
@@ -83,8 +99,10 @@ class QuietHost:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.shown: list[str] = []
 
-    def show(self, channel: str, worker: str, text: str) -> None: ...
+    def show(self, channel: str, worker: str, text: str) -> None:
+        self.shown.append(text)
 
 
 def begin(programs: Programs, token: int, agent: str = "one") -> None:
@@ -193,3 +211,50 @@ def test_a_limit_counts_if_the_program_gives_a_deadline(timeout_s: float | None)
     request = make_request(StartPrompt(1, "main", "k", 1, args), "r", "/")
 
     assert request.limits_count == (timeout_s is not None)
+
+
+# The budget of the day.
+
+
+@pytest.mark.parametrize("error", [AgentError("one", "no"), OSError(28, "No space left on device")])
+def test_a_call_that_cannot_begin_reserves_nothing_of_the_day(
+    paid: TalkingPrograms, error: Exception
+) -> None:
+    paid.talker.error = error
+    with pytest.raises(type(error)):
+        begin(paid, 1)
+    paid.talker.error = None
+
+    begin(paid, 2)
+
+    assert len(paid.talker.calls) == 1
+
+
+@pytest.mark.requirement("an-unwritable-day-refuses-calls")
+def test_a_call_is_refused_if_the_day_cannot_be_kept_and_the_error_names_the_file(
+    paid: TalkingPrograms, tmp_path: Path
+) -> None:
+    (tmp_path / "state" / "bartack").mkdir(parents=True)
+    (tmp_path / "state" / "bartack" / "spending").touch()
+
+    with pytest.raises(AgentBudgetError, match=r"cannot be kept in .*/state/bartack/spending/.*\.json"):
+        begin(paid, 1)
+
+    assert paid.talker.calls == []
+
+
+@pytest.mark.requirement("an-unwritable-day-refuses-calls")
+def test_the_answer_of_a_call_counts_though_its_cost_cannot_be_kept(
+    paid: TalkingPrograms, tmp_path: Path
+) -> None:
+    begin(paid, 1)
+    folder = tmp_path / "state" / "bartack" / "spending"
+    shutil.rmtree(folder)
+    folder.touch()
+    outcome = AgentError("one", "it failed")
+
+    paid.talker.calls[0].sink.done(outcome)
+
+    assert ready(paid) == [(1, outcome)]
+    host = cast(QuietHost, paid._host)
+    assert [text for text in host.shown if "cannot be kept in" in text and str(folder) in text]
