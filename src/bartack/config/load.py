@@ -488,16 +488,31 @@ def load_own_node(environ: Mapping[str, str] | None = None) -> NodeConfig:
         ConfigError: One is unknown or has an unusable value, or the user's own settings are not TOML.
         UntrustedError: Another user made them or can change them.
     """
+    return _load_own(NODE, NodeConfig.__struct_encode_fields__, environ).node
+
+
+def load_own_notices(environ: Mapping[str, str] | None = None) -> NoticesConfig:
+    """How the user wants to be notified of what belongs to no project, or to one whose settings cannot be read.
+
+    Raises:
+        ConfigError: One is unknown or has an unusable value, or the user's own settings are not TOML.
+        UntrustedError: Another user made them or can change them.
+    """
+    return _load_own(NOTICES, NoticesConfig.__struct_encode_fields__, environ).notices
+
+
+def _load_own(name: str, keys: Sequence[str], environ: Mapping[str, str] | None) -> Config:
+    """One section of the user's own settings."""
     file = own_settings_file()
-    table: dict[str, object] = {NODE: own_section(_load(file, str(file))[1], NODE, str(file))}
-    given = {f"{NODE}.{key}": f"{file}: {NODE}.{key}" for key in NodeConfig.__struct_encode_fields__}
-    known = [(NODE, key) for key in NodeConfig.__struct_encode_fields__]
+    table: dict[str, object] = {name: own_section(_load(file, str(file))[1], name, str(file))}
+    given = {f"{name}.{key}": f"{file}: {name}.{key}" for key in keys}
+    known = [(name, key) for key in keys]
     for path, text, variable in find_overrides(os.environ if environ is None else environ, known):
         _put(table, [str(part) for part in path], text)
         given[dotted(path)] = f"{variable}: {dotted(path)}"
     reading = Reading(table, SettingSources("", given, str(file)))
     reading.check()
-    return reading.config.node
+    return reading.config
 
 
 def _all_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:

@@ -2,7 +2,8 @@
 
 ``_core.py`` decides what becomes of a run whose process has ended, without I/O: read it first. ``_node.py`` is the loop around it,
 ``_hubs.py`` starts and watches the hubs, ``_guard.py`` keeps what a run raises from it, ``_warm.py`` forks hubs from one process
-that has imported everything, ``_start.py`` starts and stops the node from outside. ``_schedules.py`` starts runs at fixed times.
+that has imported everything, ``_start.py`` starts and stops the node from outside. ``_schedules.py`` starts runs at fixed times,
+``_notices.py`` notifies people of what is held.
 ``_service.py`` makes it a service of the system.
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from bartack.node._hubs import RealHubs
     from bartack.node._launch import Launcher
     from bartack.node._node import Node, choose_slots, new_node
+    from bartack.node._notices import NodeNotices
     from bartack.node._schedules import Schedules, find_schedule, start_now
     from bartack.node._service import Service, describe_service
     from bartack.node._start import ensure_node, node_log, stop_node, trim_log
@@ -29,6 +31,7 @@ __all__ = [
     "Ending",
     "Launcher",
     "Node",
+    "NodeNotices",
     "Policy",
     "RealHubs",
     "Schedules",
@@ -60,6 +63,7 @@ __getattr__, __dir__ = lazy(
         "_hubs": "RealHubs",
         "_launch": "Launcher",
         "_node": "Node choose_slots new_node",
+        "_notices": "NodeNotices",
         "_schedules": "Schedules find_schedule start_now",
         "_service": "Service describe_service",
         "_start": "ensure_node node_log stop_node trim_log",

@@ -28,10 +28,11 @@ MOST_PROBLEM: Final = 500
 
 
 class StartOutcome(msgspec.Struct, frozen=True):
-    """How a start has ended: with a run in the queue, or with a problem."""
+    """How a start has ended: with a run in the queue, or with a problem; ``is_skipped``: that is as the user wants it."""
 
     run: str = ""
     problem: str = ""
+    is_skipped: bool = False
 
 
 class Start(Protocol):

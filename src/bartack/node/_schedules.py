@@ -37,6 +37,8 @@ STUCK_US: Final = 60 * SECOND_US
 """How often to look at a schedule whose next time cannot be computed."""
 
 Say = Callable[[str], object]
+Failed = Callable[[Schedule, str], object]
+"""Takes a schedule and why no run of it was started."""
 
 
 class _Begun(NamedTuple):
@@ -52,9 +54,11 @@ class Schedules(Closing):
         depot: Where the schedules are.
         launch: Starts the process that makes a run.
         say: Takes a line about what was started or not.
+        failed: Takes each start that failed, before that is recorded; a node that is killed in between reports it again.
     """
 
-    def __init__(self, depot: Depot, launch: Launch, say: Say) -> None:
+    def __init__(self, depot: Depot, launch: Launch, say: Say, failed: Failed | None = None) -> None:
+        self._failed = failed
         self._depot = depot
         self._launch = launch
         self._say = say
@@ -95,7 +99,9 @@ class Schedules(Closing):
             return
         key = start_key(schedule.name, schedule.next_us)
         problem = _find_obstacle(schedule, self._depot.standings(), key, now_us)
-        started = StartOutcome(problem=problem) if problem else self._launch(schedule, key)
+        is_skipped = Path(schedule.workspace).is_dir()  # else it cannot start, now and at any other time
+        skipped = StartOutcome(problem=problem, is_skipped=is_skipped)
+        started = skipped if problem else self._launch(schedule, key)
         if isinstance(started, StartOutcome):
             self._finish(schedule, started, now_us, now_us)
         else:
@@ -115,6 +121,8 @@ class Schedules(Closing):
 
     def _finish(self, schedule: Schedule, outcome: StartOutcome, began_us: int, now_us: int) -> None:
         following_us = self._following(schedule, now_us)
+        if outcome.problem and self._failed is not None and not outcome.is_skipped:
+            self._failed(schedule, outcome.problem)
         if following_us is not None:
             self._record(schedule, following_us, outcome, began_us)
 

@@ -1,7 +1,8 @@
 """Delivering the notices that are due. The notifier of a run does this, and the daemon for notices that no notifier is left for.
 
 A notice is sent when it may be (``Kept.not_before``), when no quiet hours hold, and when it still matters: a question that was
-answered meanwhile, a pause that is over and a failure of a run that was resumed send nothing. Its row is leased while it is sent,
+answered meanwhile, a pause that is over and a failure of a run that was resumed send nothing. Nothing is sent either of a hub
+that was lost when the node holds its run: the node sends why. A row is leased while it is sent,
 so two processes do not send it at once; a process that dies in between leaves the row to the next one, which sends it again with
 the same id.
 """
@@ -35,6 +36,8 @@ class RunNow(NamedTuple):
 
     questions: frozenset[str]
     hub: int
+    is_held: bool = False
+    """The node holds it."""
 
 
 Look = Callable[[str], RunNow | None]
@@ -121,4 +124,6 @@ def still_matters(kept: Kept, wall: float, look: Look) -> bool:
     now = look(kept.run_dir)
     if kind == "question":
         return now is not None and kept.notice.question in now.questions
-    return now is None or now.hub == kept.hub
+    if kept.is_held:
+        return now is None or now.is_held
+    return now is None or (now.hub == kept.hub and not (kept.is_of_node and now.is_held))

@@ -37,7 +37,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
         text: What an agent or a program says about it.
         question: The number of the question.
         until: When a pause ends, in microseconds since 1970.
-        status: How the run ended.
+        status: How the run ended; ``held``: the node holds it.
+        is_of_node: Whether the node resumes the run, or holds it and sends why: nothing is sent if it does so soon.
     """
 
     kind: NoticeKind
@@ -47,14 +48,16 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     question: str = ""
     until: int = 0
     status: str = ""
+    is_of_node: bool = False
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that facts are about."""
+    """The run that facts are about, or the schedule that no run was started of."""
 
-    run: str
-    run_dir: str
+    run: str = ""
+    run_dir: str = ""
     project: str = ""
+    schedule: str = ""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,10 +65,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     kind: NoticeKind
-    run: str
+    run: str = ""
     project: str
     at: str
     title: str
+    schedule: str = ""
     text: str = ""
     question: str = ""
     until: str = ""
@@ -74,28 +78,30 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The command that a person may want to execute."""
 
 
-def notice_id(run: str, fact: Fact) -> str:
+def notice_id(subject: Subject, fact: Fact) -> str:
     """The id of the notice of a fact."""
-    return f"{run}:{fact.place}:{fact.kind}"
+    return f"{subject.run or f'schedule-{subject.schedule}'}:{fact.place}:{fact.kind}"
 
 
 def make_notice(subject: Subject, fact: Fact, link: str, hide: Hide) -> Notice:
     """The notice of a fact."""
     project = quoted(subject.project or subject.run, hide, 60)
-    title, following = _words(subject.run, project, fact)
+    title, following = (
+        _words(subject.run, project, fact) if subject.run else _words_of_schedule(subject.schedule, project)
+    )
+    fields = {"run": subject.run, "question": fact.question, "project": project, "kind": fact.kind}
     return Notice(
-        id=notice_id(subject.run, fact),
+        id=notice_id(subject, fact),
         kind=fact.kind,
         run=subject.run,
         project=project,
         at=_iso(fact.at),
         title=title,
+        schedule=subject.schedule,
         text=quoted(fact.text, hide),
         question=fact.question,
         until=_iso(fact.until) if fact.until else "",
-        link=fill_link(
-            link, {"run": subject.run, "question": fact.question, "project": project, "kind": fact.kind}
-        ),
+        link=fill_link(link, fields) if subject.run else "",
         next=following,
     )
 
@@ -110,12 +116,19 @@ def _words(run: str, project: str, fact: Fact) -> tuple[str, str]:
             )
         case "ended":
             return f"{project}: the run is {fact.status or 'completed'}", f"bartack show {run}"
+        case "failed" if fact.status == "held":
+            return f"{project}: the run is held", f"bartack queue add {run}"
         case "failed":
             return f"{project}: the run failed", f"bartack resume {run}"
         case "budget":
             return f"{project}: the budget is used up", f"bartack show {run}"
         case "paused":
             return f"{project}: an agent is paused until {_iso(fact.until)}", f"bartack status {run}"
+
+
+def _words_of_schedule(schedule: str, project: str) -> tuple[str, str]:
+    """The same for a schedule that started no run."""
+    return f"{project}: the schedule {schedule} started no run", "bartack schedule list"
 
 
 def quoted(text: str, hide: Hide, most: int = TEXT_MOST) -> str:

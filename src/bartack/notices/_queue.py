@@ -24,6 +24,8 @@ WATCH: Final = "notice-watch"
 """Rows that name a run whose facts some process looks after; see ``_delivery.py``."""
 PATIENCE: Final = Limits(max_attempts=1_000_000)
 """A receiver may be away for days. A notice is given up when it is too old, not after a number of attempts."""
+RESUME_S: Final = 45.0
+"""How long a node may take to resume a run before a person learns that its hub is gone; less than a notifier stays."""
 _STATES: Final = {"pending": "waiting", "leased": "sending", "delivered": "sent", "dead": "failed"}
 
 
@@ -37,6 +39,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         not_before: When it may be sent, in seconds since 1970.
         until: When the pause ends that it is about, likewise.
         hub: The number of the hub that ran the run when it happened.
+        is_of_node: See ``Fact``.
+        is_held: It is about a run that the node holds.
         quiet: The quiet hours that hold for it, in minutes since midnight.
     """
 
@@ -46,6 +50,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_before: float = 0.0
     until: float = 0.0
     hub: int = 0
+    is_of_node: bool = False
+    is_held: bool = False
     quiet: tuple[int, int] | None = None
 
 
@@ -96,14 +102,16 @@ def put_facts(
 
 def _event(config: NoticesConfig, subject: Subject, fact: Fact, hub: int, way: Way, hide: Hide) -> NewEvent:
     notice = make_notice(subject, fact, config.link, hide)
-    waits = fact.kind in {"question", "paused"}
+    wait_s = config.after_s if fact.kind in {"question", "paused"} else RESUME_S if fact.is_of_node else 0.0
     kept = Kept(
         notice=notice,
         way=way,
         run_dir=subject.run_dir,
-        not_before=fact.at / 1e6 + config.after_s if waits else 0.0,
+        not_before=fact.at / 1e6 + wait_s if wait_s else 0.0,
         until=fact.until / 1e6,
         hub=hub,
+        is_of_node=fact.is_of_node,
+        is_held=fact.status == "held",
         quiet=None if fact.kind in config.urgent else config.quiet_minutes,
     )
     return NewEvent(f"{notice.id}#{way.name}", NOTICE, way.recipient, msgspec.json.encode(kept))

@@ -453,3 +453,33 @@ def test_a_run_that_was_cancelled_while_it_rested_keeps_its_schedule_from_nothin
         journal.commit()
 
     assert start_now(bench.depot, "nightly", bench.runs, at(4)).run == "run-2"
+
+
+@pytest.mark.requirement("held-runs-are-noticed-once")
+@pytest.mark.parametrize("case", ["fails", "workspace", "still running", "missed", "queued"])
+def test_a_start_that_fails_is_reported_and_a_time_that_is_skipped_is_not(tmp_path: Path, case: str) -> None:
+    depot = MemoryDepot()
+    runs = Runs(depot, tmp_path)
+    failed: list[str] = []
+    workspace = tmp_path / "gone" if case == "workspace" else tmp_path
+    depot.put_schedule(
+        Schedule(
+            name="nightly",
+            cron="0 3 * * *",
+            zone="UTC",
+            workspace=str(workspace),
+            words=(),
+            missed="skip",
+            next_us=at(3),
+        )
+    )
+    if case == "still running":
+        depot.submit(Job(run="run-0", path="x", workspace=str(tmp_path), schedule="nightly"), 0)
+    runs.ends = "no such program" if case == "fails" else "queued"
+
+    Schedules(depot, runs, print, lambda _, problem: failed.append(problem))(
+        at(9) if case == "missed" else at(3)
+    )
+
+    expected = {"fails": ["no such program"], "workspace": [f"its workspace {workspace} is gone"]}
+    assert [text.rpartition("was skipped: ")[2] for text in failed] == expected.get(case, [])

@@ -253,3 +253,39 @@ def test_a_webhook_that_misbehaves_in_every_way_gets_one_id(
     assert len(receiver.requests) == len(behaviour)
     assert {headers["bartack-id"] for headers, _ in receiver.requests} == {"run-1:7:ended"}
     assert [one.state for one in list_notices(world.outbox, 10)] == ["sent"]
+
+
+# Runs that the node has.
+
+
+@pytest.mark.requirement("resumed-runs-send-no-failure")
+@pytest.mark.parametrize(
+    ("now", "sent"),
+    [
+        (RunNow(frozenset(), 1), ["run-1:hub1:failed"]),
+        (RunNow(frozenset(), 2), []),
+        (RunNow(frozenset(), 1, is_held=True), []),
+        (None, ["run-1:hub1:failed"]),
+    ],
+    ids=["not resumed", "resumed", "held, which is a notice of its own", "unreadable"],
+)
+def test_a_lost_hub_of_a_run_that_the_node_has_is_sent_if_the_node_does_nothing(
+    world: World, now: RunNow | None, sent: list[str]
+) -> None:
+    world.put(world.fact("failed", "hub1", is_of_node=True))
+
+    assert world.wait(40) == []
+    world.now = now
+    assert world.wait(10) == sent
+
+
+@pytest.mark.parametrize(
+    ("now", "count"),
+    [(RunNow(frozenset(), 1, is_held=True), 1), (RunNow(frozenset(), 1), 0), (None, 1)],
+    ids=["held", "queued again", "unreadable"],
+)
+def test_a_held_run_is_sent_if_it_is_still_held(world: World, now: RunNow | None, count: int) -> None:
+    world.put(world.fact("failed", "held7", status="held"))
+    world.now = now
+
+    assert len(world.wait(1)) == count

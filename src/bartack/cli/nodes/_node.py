@@ -52,6 +52,7 @@ def run(max_runs: int | None, idle: float | None, rest_after: float | None) -> E
     from bartack.node import (  # noqa: PLC0415 - likewise
         Launcher,
         Node,
+        NodeNotices,
         RealHubs,
         Schedules,
         WarmHubs,
@@ -69,7 +70,16 @@ def run(max_runs: int | None, idle: float | None, rest_after: float | None) -> E
     facts = new_node(slots, boot_id(), clock)
     try:
         _say(f"node {facts.id}, version {facts.version}, {facts.slots} runs at a time")
-        with Schedules(depot, Launcher(os.environ), _say) as chores, WarmHubs(os.environ) as warm:
+        with (
+            NodeNotices(depot, _say) as notices,
+            Schedules(depot, Launcher(os.environ), _say, notices.schedule_failed) as schedules,
+            WarmHubs(os.environ) as warm,
+        ):
+
+            def chores(now_us: int) -> int | None:
+                notices.look(now_us)
+                return schedules(now_us)
+
             hubs = RealHubs(os.environ, warm, settings.rest_after_s if rest_after is None else rest_after)
             tidy = partial(trim_log, depot)
             Node(depot, facts, hubs, _say, idle_s=idle, clock=clock, chores=chores, tidy=tidy).run()

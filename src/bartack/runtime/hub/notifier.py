@@ -21,7 +21,7 @@ from bartack.errors import BartackError, ResilienceError
 from bartack.notices import Delivery, open_outbox
 from bartack.resilience import Outbox, load_settings
 from bartack.resilience.link import DaemonLink
-from bartack.runtime.hub.notices import NotifierStart
+from bartack.runtime.hub.notices import REST, NotifierStart
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.notices import FactReader, look_after_lost, look_at, unwatch, watch
 
@@ -31,11 +31,14 @@ _IDLE_S: Final = 3600.0
 _RETRY_S: Final = 5.0
 _GONE_S: Final = 3.0
 """How long the socket of a hub that was killed may still be open."""
+_SOONEST_S: Final = 0.05
 _LINE_MOST: Final = 1024 * 1024
 
 
 def main() -> int:
-    """Send the notices of the run that standard input names."""
+    """Send the notices of the run that standard input names, or those that are left of any."""
+    if sys.argv[1:] == [REST]:
+        return send_rest()
     lines = HubLines(sys.stdin.fileno())
     first = lines.first()
     if first is None:
@@ -146,6 +149,25 @@ class Notifier:
         limit = time.monotonic() + _GONE_S
         while RunDir(self._begin.watched.run_dir).is_active() and time.monotonic() < limit:
             self._lines.wait(0.05)
+
+
+def send_rest() -> int:
+    """Send the notices that are due soon and that no notifier of a run looks after; leave the others to the daemon."""
+    outbox = open_outbox()
+    delivery = Delivery(outbox, look_at)
+    limit = time.monotonic() + LINGER_S
+    try:
+        look_after_lost(outbox)
+        delivery.deliver_due()
+        while (wait_s := delivery.next_due_s()) is not None and wait_s <= limit - time.monotonic():
+            select.select([], [], [], max(wait_s, _SOONEST_S))
+            delivery.deliver_due()
+    except ResilienceError as error:
+        sys.stderr.write(f"notices: error[{error.code}]: {error}\n")
+        return 1
+    if wait_s is not None:
+        leave_to_daemon()
+    return 0
 
 
 def leave_to_daemon() -> None:

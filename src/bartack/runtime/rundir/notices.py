@@ -19,6 +19,7 @@ from bartack.config.notices import NoticesConfig
 from bartack.core.closing import Closing
 from bartack.core.files import replace_file
 from bartack.core.redact import Redactor, SecretRule
+from bartack.depot import Placement, user_depot
 from bartack.errors import BartackError
 from bartack.notices import WATCH, Fact, RunNow, Subject, put_facts
 from bartack.resilience import NewEvent, Outbox
@@ -118,6 +119,8 @@ class FactReader(Closing):
     def hub_is_gone(self, at: int) -> None:
         """No hub runs the run: keep what is left, and a notice if the last hub did not stop in order.
 
+        The notice of a run that the node has waits a while: the node resumes the run at once, and then nothing is sent.
+
         Args:
             at: When that was noticed, in microseconds since 1970.
 
@@ -126,7 +129,7 @@ class FactReader(Closing):
             JournalError: The journal cannot be read.
         """
         self.read()
-        lost = self._notable.lost_hub(at)
+        lost = self._notable.lost_hub(at, is_of_node=_placement(self._run) in {"owned", "queued"})
         if lost is not None and self._kept.lost_hub < self._notable.hub:
             self._facts.append((lost, self._notable.hub))
             self._keep(NoticesFile(self._seq, self._notable.hub))
@@ -174,7 +177,17 @@ def look_at(run_dir: str) -> RunNow | None:
     except (BartackError, OSError):
         return None
     is_over = state.ended is not None and state.ended.status in TERMINAL
-    return RunNow(frozenset() if is_over else frozenset(state.questions), state.hub)
+    questions = frozenset[str]() if is_over else frozenset(state.questions)
+    return RunNow(questions, state.hub, _placement(RunDir(run_dir)) == "held")
+
+
+def _placement(run: RunDir) -> Placement | None:
+    """Where the queue of the user has a run; ``None`` if it is not in the queue."""
+    try:
+        found = user_depot().find(run.id)
+    except (BartackError, OSError):
+        return None
+    return None if found is None or RunDir(found.job.path).path != run.path else found.state
 
 
 # Runs whose hub and notifier are both gone.

@@ -51,12 +51,12 @@ class Notable:
         find = self._find.get(type(data))
         return None if find is None else find(data, seq, at)
 
-    def lost_hub(self, at: int) -> Fact | None:
+    def lost_hub(self, at: int, *, is_of_node: bool = False) -> Fact | None:
         """The fact that the hub is gone without having stopped the run in order; ``None`` if it has stopped it."""
         if self.is_left:
             return None
         text = "its process was killed or could not write to its disk; no work that was recorded is lost"
-        return Fact(kind="failed", place=f"hub{self.hub}", at=at, text=text)
+        return Fact(kind="failed", place=f"hub{self.hub}", at=at, text=text, is_of_node=is_of_node)
 
     def _hub_started(self, data: e.HubStarted, seq: int, at: int) -> None:
         self.hub, self.is_left = data.hub, False
