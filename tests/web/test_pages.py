@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import pytest
@@ -20,6 +20,7 @@ from tests.web.journals import RUN, Writer, finished, started, written_run
 from tests.web.pages import LISTS, RUN_PAGES, Markup
 from tests.web.sites import enter, make_site
 
+from bartack.notices import Fact, Subject, make_notice
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.origin import mark_of
 from bartack.runtime.state import entries as e
@@ -275,3 +276,33 @@ def test_times_are_written_in_short_forms() -> None:
         "2:41",
     ]
     assert [_wording.short(n) for n in (812, 41_000, 1_200_000)] == ["812", "41k", "1.2M"]
+
+
+def documented_links() -> list[str]:
+    """The templates of links that the pages about notices show."""
+    text = (Path(__file__).parents[2] / "docs/how-to/get-notices.md").read_text(encoding="utf-8")
+    return re.findall(r"http://bartack\.localhost:8055/[^\"`\s]*\{question\}", text)
+
+
+@pytest.mark.requirement("notices-link-to-the-page")
+def test_the_links_of_notices_lead_to_pages_on_which_the_question_is(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run:
+        run.begin(origin=mark_of(run.run))
+        for number in ("q1", "q2"):
+            step = int(number[1:]) + 4
+            run.write(started(step, step="ask", question=number), value={"question": "Which?", "type": "str"})
+        run.mirror()
+    subject = Subject(run=RUN, run_dir="", project="shop")
+    asked = Fact(kind="question", place="q2", at=0, question="q2")
+    ended = Fact(kind="ended", place="9", at=0)
+    templates = documented_links()
+
+    assert len(templates) == 2
+    with browse(tmp_path) as client:
+        for template in templates:
+            link = urlsplit(make_notice(subject, asked, template, str).link)
+            page = look(client, link.path)
+            (place,) = [i for i, one in enumerate(page.elements) if one.attributes.get("id") == link.fragment]
+            cards = [one for one in page.elements[:place] if "data-question" in one.attributes]
+            assert cards[-1].attributes["data-question"] == "q2"
+            look(client, urlsplit(make_notice(subject, ended, template, str).link).path)
