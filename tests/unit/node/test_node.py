@@ -58,9 +58,13 @@ class Stage:
             slots=self.slots,
         )
         clock: Clock = self.clock
+
+        def chores(now_us: int) -> int | None:
+            return look(node)
+
         node = Node(
             self.depot, facts, self.hubs, self.lines.append, idle_s=idle_s, policy=Policy(), clock=clock,
-            chores=lambda now_us: look(node), tidy=tidy,
+            chores=chores, tidy=tidy,
         )  # fmt: skip
         try:
             node.run()
