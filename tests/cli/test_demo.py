@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.docs.test_site import load
+from tests.web.visits import enter_by
 
 from bartack.cli.demo._project import PRICE_USD, _toml, prepare
 from bartack.cli.demo._story import Ack, Death, Life, iter_lives, plan, prove
@@ -103,6 +105,91 @@ def test_the_demo_with_a_configured_agent_is_killed_once_and_its_work_can_be_mer
     assert "discount" in (project / "prices.py").read_text()
 
 
+@pytest.fixture
+def demo_with_page(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+    """``bartack demo --web`` where no browser can be shown, with a pipe that stands for the keyboard."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bartack", "demo", "--web"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=temporary.parent,
+    )
+    watchdog = threading.Timer(120, process.kill)
+    watchdog.start()
+    yield process
+    watchdog.cancel()
+    process.kill()
+    with process:
+        pass
+
+
+def next_link(process: subprocess.Popen[str]) -> str:
+    """The link in the next line that has one."""
+    assert process.stdout is not None
+    while line := process.stdout.readline():
+        if "/enter#" in line:
+            return line.rpartition(" ")[2].strip()
+    pytest.fail("the demo printed no link")
+
+
+@pytest.mark.requirement("demo-has-a-page")
+def test_the_page_beside_the_demo_shows_its_run_and_nothing_is_left_of_it(
+    demo_with_page: subprocess.Popen[str], temporary: Path
+) -> None:
+    with enter_by(next_link(demo_with_page)) as (browser, to):
+        assert browser.get(to, follow_redirects=True).status_code == 200
+    with enter_by(next_link(demo_with_page)) as (browser, to):
+        page = browser.get(to)
+        steps = browser.get(f"{to}/talk").text
+    (project,) = temporary.glob("bartack-demo-*/shop")
+    (run,) = (project / ".bartack/runs").glob("run-*")
+    assert (to, page.status_code) == (f"/r/{run.name}", 200)
+    assert "completed" in page.text
+    assert all(word in steps for word in ("builder", "reviewer", "spec_maintainer"))
+    assert "csrf" not in page.text.partition("<main")[2], "there is a form: the page is to be read-only"
+    assert [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)] != []
+
+    assert demo_with_page.stdout is not None
+    assert "press Enter to end it" in demo_with_page.stdout.readline()
+
+    demo_with_page.communicate("\n", timeout=60)
+
+    assert demo_with_page.returncode == 0
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)]
+
+
+@pytest.mark.requirement("demo-has-a-page")
+def test_an_interrupt_ends_the_page_with_the_demo(
+    demo_with_page: subprocess.Popen[str], temporary: Path
+) -> None:
+    next_link(demo_with_page)
+    demo_with_page.send_signal(signal.SIGINT)
+    demo_with_page.communicate(timeout=60)
+
+    assert demo_with_page.returncode == 130
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)]
+
+
+@pytest.mark.requirement("demo-has-a-page")
+def test_a_page_that_does_not_start_is_one_clear_error(
+    call: Call, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bartack.cli.demo._page.COMMAND", [sys.executable, "-c", "raise SystemExit('no port')"])
+
+    shown = call("demo", "--web")
+
+    assert shown.returncode != 0
+    assert "the page of the demo does not start: no port" in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert list(temporary.iterdir()) == []
+
+
 def team_facts() -> Facts:
     """The facts of a demo of the team that went well."""
     report = RunReport(
@@ -159,10 +246,12 @@ def prepare_scripts(place: Path) -> str:
     [
         (("--agent", "nobody"), "there is no agent 'nobody': bartack.toml configures no agent"),
         (("journal", "--agent", "mine"), "--agent is for the demo 'team'"),
+        (("journal", "--web"), "--web is for the demo 'team', without --json"),
+        (("--web", "--json"), "--web is for the demo 'team', without --json"),
     ],
 )
 @pytest.mark.requirement("demo-takes-an-agent")
-def test_an_agent_that_cannot_do_the_demo_is_a_usage_error(
+def test_options_that_do_not_fit_the_demo_are_a_usage_error(
     call: Call, temporary: Path, words: tuple[str, ...], problem: str
 ) -> None:
     shown = call("demo", *words)

@@ -54,8 +54,9 @@ _ALL_ROWS: Final = 40
     help="Let the agent NAME of bartack.toml in this directory do the work (with 'team'). It costs what the agent costs.",
 )
 @click.option("--keep", is_flag=True, help="Keep the directory of the demo.")
+@click.option("--web", is_flag=True, help="Show the run in the browser, too (with 'team').")
 @json_option
-def demo(what: str, steps: int, agent: str | None, *, keep: bool, as_json: bool) -> Exit:
+def demo(what: str, steps: int, agent: str | None, *, keep: bool, web: bool, as_json: bool) -> Exit:
     """Watch work survive kill -9, and see the proof that nothing was lost, done or paid for twice.
 
     'team' (the default) creates a git repository with a small Python project. A builder, a reviewer and a spec maintainer add a
@@ -65,17 +66,21 @@ def demo(what: str, steps: int, agent: str | None, *, keep: bool, as_json: bool)
 
     'journal' shows the details: a process that records numbered steps kills itself at four critical moments of a single write.
 
+    With --web a link leads to the page of the run, which is read-only. The command then waits for Enter, and the page ends with it.
+
     The exit code is 1 if the proof fails. Without --keep the directory of the demo is removed.
     """
     if what != "team" and agent is not None:
         raise UsageError("bartack demo", "--agent is for the demo 'team'")
+    if web and (what != "team" or as_json):
+        raise UsageError("bartack demo", "--web is for the demo 'team', without --json")
     directory = tempfile.mkdtemp(prefix="bartack-demo-")
     kept = keep
     try:
         if what == "team":
             from bartack.cli.demo._stage import perform_team  # noqa: PLC0415 - the other demo does not need the runtime
 
-            proved = perform_team(Path(directory), agent, keep=keep, as_json=as_json)
+            proved = perform_team(Path(directory), agent, keep=keep, web=web, as_json=as_json)
         else:
             proved = _perform(directory, steps, keep=keep, as_json=as_json)
         kept = keep or not proved

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +19,9 @@ from bartack.cli.demo._project import BIN, GOAL, prepare
 from bartack.cli.demo._proof import Check, show_proof
 from bartack.runtime import Run
 
+if TYPE_CHECKING:
+    from bartack.cli.demo._page import Page
+
 PAUSE_S: Final = 0.8
 """How long a scripted agent works on an answer while a person watches."""
 SEEN_S: Final = 1.5
@@ -24,11 +30,25 @@ _OURS: Final = ("BARTACK_", "PATTERN_")
 """Variables with settings: the demo has settings of its own."""
 
 
-def perform_team(directory: Path, agent: str | None, *, keep: bool, as_json: bool) -> bool:
+def perform_team(directory: Path, agent: str | None, *, keep: bool, web: bool, as_json: bool) -> bool:
     """Perform the demo, show it and its proof; return whether the proof holds."""
     screen = None if as_json else Screen(sys.stdout)
     watched = not as_json and sys.stderr.isatty()
     stage = _set(directory, agent, watched=watched, quiet=as_json, keep=keep)
+    with ExitStack() as stack:
+        page = _open_page(stack, stage, directory) if web else None
+        return _perform(stage, screen, directory, agent, page, keep=keep)
+
+
+def _open_page(stack: ExitStack, stage: team.Stage, directory: Path) -> Page:
+    from bartack.cli.demo._page import open_page  # noqa: PLC0415 - the demo in the terminal does not need the web server
+
+    return stack.enter_context(open_page(stage, directory))
+
+
+def _perform(
+    stage: team.Stage, screen: Screen | None, directory: Path, agent: str | None, page: Page | None, *, keep: bool
+) -> bool:
     events: list[team.Event] = []
 
     def show(event: team.Event) -> None:
@@ -37,7 +57,7 @@ def perform_team(directory: Path, agent: str | None, *, keep: bool, as_json: boo
             _show_event(screen, event)
 
     if screen is not None:
-        _show_opening(screen, agent)
+        _show_opening(screen, agent, page)
     try:
         run, killed = team.perform(stage, show)
     except team.NoRunError as error:
@@ -52,6 +72,8 @@ def perform_team(directory: Path, agent: str | None, *, keep: bool, as_json: boo
         show_proof(screen, checks, "from the journal and the repository")
         _show_receipt(screen, facts)
         _show_end(screen, run, facts, stage.project, kept=kept)
+        if page is not None:
+            _hold_page(screen, page, run)
     return proved
 
 
@@ -76,7 +98,7 @@ def _set(directory: Path, agent: str | None, *, watched: bool, quiet: bool, keep
     )
 
 
-def _show_opening(screen: Screen, agent: str | None) -> None:
+def _show_opening(screen: Screen, agent: str | None, page: Page | None) -> None:
     team_ = (
         "A builder, a reviewer and a spec maintainer (scripted: no model, no network, no cost) add"
         if agent is None
@@ -84,6 +106,10 @@ def _show_opening(screen: Screen, agent: str | None) -> None:
     )
     screen.paragraph(f"{team_} a feature to a small Python project in a git repository of its own.", indent=0)
     screen.paragraph(f"Task: {GOAL}", indent=0)
+    if page is not None:
+        screen.line()
+        screen.line(f"Watch it in the browser: {page.link}")
+        screen.line("The link works once, within a minute; the run appears in the list there.")
     screen.flush()
 
 
@@ -125,18 +151,43 @@ def _show_end(screen: Screen, run: Run, facts: team.Facts, project: Path, *, kep
         rows = [
             (f"cd {project}", ""),
             ("bartack show", "every step, with its time and outcome"),
+            ("bartack web", "the same in the browser"),
             ("bartack report", "what was done, what it cost, what is open"),
             (merge, "take the work over") if merge else (f"bartack resume {run.id}", "continue the run"),
         ]
     else:
         screen.line(screen.paint("What to do next:", "bold"))
         rows = [
-            ("bartack demo --keep", "keep the repository, and look at the run in it"),
-            ("bartack init --example && bartack run", "a program of your own, with a scripted agent"),
+            *_activation(),
+            ("bartack demo --web", "the demo again, beside its page in the browser"),
+            ("bartack demo --keep", "keep its repository: look with bartack show or bartack web"),
+            ("bartack init --example -C first", "a first run of your own, with a scripted agent"),
             ("bartack init", "set up your project, with the agents on this machine"),
             ("docs/index.md", "tutorials, how-to pages and reference, in the source"),
         ]
     screen.table(rows)
+
+
+def _activation() -> list[tuple[str, str]]:
+    """The command that puts ``bartack`` on the path, where this shell does not have it: ``make demo`` changes no shell."""
+    script = Path(sys.prefix, "bin/activate")
+    if shutil.which("bartack") is not None or not script.is_file():
+        return []
+    shown = os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
+    return [(f". {shlex.quote(shown)}", "put bartack on the path of this shell")]
+
+
+def _hold_page(screen: Screen, page: Page, run: Run) -> None:
+    """Give a link to the page of the run, and let a person look until Enter, Ctrl-C or the end of the input."""
+    link = page.new_link(run.id)
+    if not link:
+        return
+    screen.line()
+    screen.line(f"The whole run in the browser: {link}")
+    screen.line("The link works once, within a minute. The page ends with the demo: press Enter to end it.")
+    screen.flush()
+    with suppress(KeyboardInterrupt):
+        sys.stdin.readline()
 
 
 def _merge(facts: team.Facts) -> str:
