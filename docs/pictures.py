@@ -106,6 +106,9 @@ def record(command: Sequence[str]) -> Iterator[Shot]:
 def _output(command: Sequence[str]) -> Iterator[bytes]:
     left_out = {"CI", "NO_COLOR", "COLUMNS"}
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    path = os.pathsep.join(
+        (str(Path(sys.executable).parent), kept.get("PATH", os.defpath))
+    )  # as in an activated environment
     terminal, other_side = pty.openpty()
     fcntl.ioctl(other_side, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     child = subprocess.Popen(  # noqa: S603 - the command of this program
@@ -114,7 +117,7 @@ def _output(command: Sequence[str]) -> Iterator[bytes]:
         stdout=other_side,
         stderr=other_side,
         start_new_session=True,
-        env={**kept, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
+        env={**kept, "PATH": path, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
     )
     os.close(other_side)
     limit = time.monotonic() + LIMIT_S

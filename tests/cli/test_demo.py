@@ -11,19 +11,24 @@ import tomllib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 from tests.docs.test_site import load
 from tests.web.visits import enter_by
 
+from bartack.cli.app._terminal import Screen
 from bartack.cli.demo._project import PRICE_USD, _toml, prepare
+from bartack.cli.demo._stage import _show_end
 from bartack.cli.demo._story import Ack, Death, Life, iter_lives, plan, prove
 from bartack.cli.demo._team import ANSWERS, KILLED_AFTER, Facts, Stage
 from bartack.cli.demo._team import prove as prove_team
 from bartack.cli.demo._worker import MOMENTS, Acknowledged, Finished, key_of, result_of
 from bartack.journal import open_journal
 from bartack.pipeline.report.report import AgentUse, Resumed, RunReport, StepCounts
+from bartack.runtime import Run
 from bartack.runtime.rundir.receipts import Attempt, Receipt, ReceiptAgent
 from bartack.runtime.state.timeline import StepRecord
 
@@ -105,6 +110,33 @@ def test_the_demo_with_a_configured_agent_is_killed_once_and_its_work_can_be_mer
     assert "discount" in (project / "prices.py").read_text()
 
 
+@pytest.mark.requirement("newcomers-know-what-is-next")
+def test_the_end_of_the_demo_names_what_to_do_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = cast("Run", SimpleNamespace(id="run-1"))
+
+    def end(*, kept: bool) -> list[str]:
+        screen = Screen(sys.stdout)
+        _show_end(screen, run, team_facts(), tmp_path / "shop", kept=kept)
+        screen.flush()
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    kept, removed = end(kept=True), end(kept=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    without_path = end(kept=False)
+
+    assert f"cd {tmp_path / 'shop'}" in kept
+    assert {line.split()[1] for line in kept if line.startswith("bartack ")} >= {"show", "web", "report"}
+    assert not [line for line in removed if line.startswith(("bartack show", "bartack web", "cd "))]
+    assert "bartack demo --keep keep its repository: look with bartack show or bartack web" in removed
+    assert any(line.startswith("bartack init --example -C ") for line in removed)
+    activation = f". {sys.prefix}/bin/activate put bartack on the path of this shell"
+    assert (activation in without_path, activation in removed) == (True, False)
+
+
 @pytest.fixture
 def demo_with_page(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
     """``bartack demo --web`` where no browser can be shown, with a pipe that stands for the keyboard."""
@@ -180,7 +212,9 @@ def test_an_interrupt_ends_the_page_with_the_demo(
 def test_a_page_that_does_not_start_is_one_clear_error(
     call: Call, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bartack.cli.demo._page.COMMAND", [sys.executable, "-c", "raise SystemExit('no port')"])
+    monkeypatch.setattr(
+        "bartack.cli.demo._page.COMMAND", [sys.executable, "-c", "raise SystemExit('no port')"]
+    )
 
     shown = call("demo", "--web")
 

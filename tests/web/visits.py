@@ -27,5 +27,7 @@ def enter_by(link: str) -> Generator[tuple[httpx.Client, str]]:
         entered = client.post("/enter", json={"code": code})
         assert entered.status_code == httpx.codes.OK, entered.text
         token = entered.headers["set-cookie"].partition("=")[2].partition(";")[0]
-        client.headers["Cookie"] = f"{COOKIE}={token}"  # it is for secure connections, as browsers see this one
+        client.headers["Cookie"] = (
+            f"{COOKIE}={token}"  # it is for secure connections, as browsers see this one
+        )
         yield client, entered.json()["to"]

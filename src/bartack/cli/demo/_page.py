@@ -1,7 +1,7 @@
 """The page beside the demo: a web server of its own, which ends before the directory of the demo is removed.
 
-It is read-only. A run that is resumed in the browser while the demo is about to resume it would have another owner, and would outlive
-the demo.
+It is read-only. A run that is resumed in the browser while the demo is about to resume it would have another owner, and would
+outlive the demo.
 """
 
 from __future__ import annotations

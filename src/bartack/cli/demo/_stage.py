@@ -47,7 +47,13 @@ def _open_page(stack: ExitStack, stage: team.Stage, directory: Path) -> Page:
 
 
 def _perform(
-    stage: team.Stage, screen: Screen | None, directory: Path, agent: str | None, page: Page | None, *, keep: bool
+    stage: team.Stage,
+    screen: Screen | None,
+    directory: Path,
+    agent: str | None,
+    page: Page | None,
+    *,
+    keep: bool,
 ) -> bool:
     events: list[team.Event] = []
 
