@@ -131,7 +131,8 @@ def _in_roles(config: Config, roles: Sequence[PipelineRole]) -> Iterator[Obstacl
     if roles and not known:
         wanted = ", ".join(f'"{role}"' for role in roles)
         missing = (
-            f"there is none; add [agents.NAME] to bartack.toml with command = [...] and roles = [{wanted}]"
+            f"there is none; add [agents.claude], [agents.codex], or [agents.NAME] with command = [...], and roles = [{wanted}] "
+            "to bartack.toml. 'bartack init --example -C DIR' shows the pipeline without a model"
         )
         yield _refuse("agents", missing)
         return

@@ -76,8 +76,21 @@ def test_the_view_shows_the_worker_and_its_step_and_the_end_stays(
     assert lines[1:4] == ["before", "behind", "open"]
     assert lines[0].endswith(" started")
     assert re.search(r" completed in .*, 4 steps; messages not received: 1 in out$", lines[4])
-    assert lines[5].startswith("  details: bartack show run-")
+    assert re.fullmatch("  details: bartack show run-.*, or bartack web", lines[5])
     assert len(lines) == 6
+
+
+@pytest.mark.requirement("newcomers-know-what-is-next")
+def test_the_end_of_the_example_names_the_report_and_the_browser_once(
+    terminals: list[Terminal], call: Call
+) -> None:
+    call("init", "--example")
+    terminals.append(Terminal("run"))
+
+    assert terminals[0].end() == 0
+    *_, last = terminals[0].screen().splitlines()
+    assert re.fullmatch("  .*report: bartack report run-.*, or bartack web", last)
+    assert terminals[0].screen().count("bartack web") == 1
 
 
 @pytest.mark.requirement("live-view-shows-the-run")

@@ -129,8 +129,11 @@ def test_init_overwrites_nothing(bartack: Call) -> None:
     assert Path(".gitignore").read_text() == "*.pyc\n.bartack/\n"
 
 
+@pytest.mark.requirement("newcomers-know-what-is-next")
 def test_init_says_what_to_do_next(bartack: Call) -> None:
-    assert "Try it: cd " in bartack("init", "--example", "-C", "new").stdout
+    example = bartack("init", "--example", "-C", "new").stdout
+    assert "Try it: cd " in example
+    assert example.count("bartack web") == 1
     assert Path("new/bartack.toml").is_file()
     Path("bartack.toml").write_text("# mine\n")
 
@@ -139,6 +142,16 @@ def test_init_says_what_to_do_next(bartack: Call) -> None:
     assert "The example is not in your bartack.toml" in done.stdout
     assert "bartack run --goal" in bartack("init").stdout
     assert bartack("init", "-C", "bartack.toml").returncode == 2
+
+
+@pytest.mark.requirement("newcomers-know-what-is-next")
+def test_init_does_not_ask_for_an_agent_where_the_settings_name_one(bartack: Call) -> None:
+    Path("bartack.toml").write_text('[agents.ann]\nkind = "scripted"\n\n[agents.bob.env]\nA = "b"\n')
+
+    done = bartack("init")
+
+    assert "bartack agents doctor checks that ann and bob are usable" in done.stdout
+    assert "name an agent" not in done.stdout
 
 
 def test_a_run_names_everything_that_stands_in_its_way(bartack: Call) -> None:
@@ -152,7 +165,10 @@ def test_a_run_names_everything_that_stands_in_its_way(bartack: Call) -> None:
         "bartack.toml:4:1",
         "bartack.toml:2:1",
     ]
-    assert "agents: there is none; add [agents.NAME] to bartack.toml" in done.stderr
+    assert (
+        "agents: there is none; add [agents.claude], [agents.codex], or [agents.NAME] with command = [...]"
+        in done.stderr
+    )
     assert not Path(".bartack/runs").exists()
 
 

@@ -160,7 +160,7 @@ def _write_details(screen: Screen, run: RunDir, state: State) -> None:
     if state.run is not None and state.run.worker == PIPELINE:
         _write_summary(screen, run)
     elif screen.width is not None:
-        screen.line(f"  details: bartack show {run.id}")
+        screen.line(f"  details: bartack show {run.id}, or bartack web")
 
 
 def _write_kept(screen: Screen, state: State) -> None:

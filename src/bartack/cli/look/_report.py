@@ -108,11 +108,13 @@ def write_short(screen: Screen, found: RunReport) -> None:
     takeover = found.takeover
     if takeover is not None and takeover.command:
         # The command that merges a branch is part of what every run of parallel tasks shows.
-        command = "" if takeover.branch else f"{printable(takeover.command)}  "
-        screen.line(f"  {command}{_check(screen, takeover)}")
+        if not takeover.branch:
+            screen.line(f"  take it over: {printable(takeover.command)}")
+        screen.line(f"  {_check(screen, takeover)}")
         _write_list(screen, takeover.files)
     left = f"{number_of(points, 'open point')}; " if points else ""
-    screen.line(f"  {left}report: bartack report {found.run}")
+    browser = "" if screen.width is None else ", or bartack web"
+    screen.line(f"  {left}report: bartack report {found.run}{browser}")
 
 
 def _short(screen: Screen, task: TaskReport) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -73,21 +74,34 @@ def _next(place: Path, *, example: bool) -> list[str]:
     there = _mentions(place / CONFIG_FILE, EXAMPLE_TASK)
     if example and there:
         go = "" if place == Path.cwd() else f"cd {shlex.quote(str(place))} && "
-        return [f"Try it: {go}bartack run"]
+        return [
+            f"Try it: {go}bartack run",
+            "Then:   bartack report says what was done, bartack web shows it in the browser.",
+        ]
     if example:
         return [
             f"The example is not in your {CONFIG_FILE}: use --example in an empty directory (-C DIR), then bartack run"
         ]
-    found = found_agents(place)
-    if found and _mentions(place / CONFIG_FILE, f"\n[agents.{found[0]}]"):
+    named = _named_agents(place)
+    if named:
+        are = "is" if len(named) == 1 else "are"
         return [
-            f"Next: bartack agents doctor checks that {found[0]} is usable, without cost.",
+            f"Next: bartack agents doctor checks that {' and '.join(named)} {are} usable, without cost.",
             'Then:  bartack run --goal "Say what is to be done."',
         ]
     return [
         f'Next: name an agent in {CONFIG_FILE}, then bartack run --goal "…"',
         "To try the pipeline without a model first: bartack init --example -C DIR",
     ]
+
+
+def _named_agents(place: Path) -> list[str]:
+    """The agents in the settings, which may be older than this command; none if the settings cannot be read."""
+    try:
+        text = (place / CONFIG_FILE).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    return list(dict.fromkeys(re.findall(r"^\[agents\.([\w-]+)[\].]", text, re.MULTILINE)))
 
 
 def _write_files(place: Path, *, example: bool, ci: bool) -> list[str]:
