@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.web.visits import enter_by
 
 
 @contextmanager
-def web(newcomer: Newcomer) -> Iterator[str]:
+def web(newcomer: Newcomer) -> Generator[str]:
     """The link that ``bartack web`` prints, while it serves."""
     process = subprocess.Popen(
         [newcomer.programs / "bartack", "web", "--no-open", "--json", "--port", "0"],

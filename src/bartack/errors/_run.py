@@ -31,13 +31,24 @@ class RunNotFoundError(RunError, code="BT301"):
     def describe(self) -> str:
         if self._is_ambiguous():
             return f"{self.asked!r} is a prefix of several run ids: {', '.join(self.near)}"
+        if self._is_first():
+            return f"there is no run {self.wanted or 'here'}"
         named = f"no run {self.asked!r}" if self.asked or not self.wanted else "there is no run"
         what = f" {self.wanted}" if self.wanted else ""
         hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
         return f"{named}{what}{hint}"
 
     def advise(self) -> str:
+        if self._is_first():
+            return (
+                "'bartack run FILE' or 'bartack run --goal TEXT' starts one. 'bartack status --all' lists the runs "
+                "of all workspaces, and -C DIR chooses another one."
+            )
         return "Give more characters of the id, or all of it." if self._is_ambiguous() else ""
+
+    def _is_first(self) -> bool:
+        """Whether no run was named: the newest one is meant, and there is none at all."""
+        return self.asked == "latest" and not self.near
 
     def _is_ambiguous(self) -> bool:
         return bool(self.near) and not self.wanted and all(run.startswith(self.asked) for run in self.near)

@@ -93,6 +93,14 @@ def test_the_end_of_the_example_names_the_report_and_the_browser_once(
     assert terminals[0].screen().count("bartack web") == 1
 
 
+@pytest.mark.requirement("newcomers-know-what-is-next")
+def test_without_an_agent_no_instruction_is_asked_for(terminals: list[Terminal]) -> None:
+    terminals.append(Terminal("run", columns=200))
+
+    assert terminals[0].end() == 2
+    assert "'bartack init' finds the agents of this machine" in terminals[0].screen()
+
+
 @pytest.mark.requirement("live-view-shows-the-run")
 def test_a_body_is_shown_by_its_name_and_a_worker_by_its_argument(terminals: list[Terminal]) -> None:
     Path("bodies.py").write_text(BODIES)

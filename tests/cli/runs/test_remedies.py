@@ -41,6 +41,21 @@ def write(body: str) -> Path:
     return program.resolve()
 
 
+# The first commands of a newcomer, in a directory without runs.
+
+
+@pytest.mark.parametrize(
+    "words", ["show", "report", "log", "watch", "attach", "diff", "resume", "web latest"]
+)
+@pytest.mark.requirement("newcomers-know-what-is-next")
+def test_where_there_is_no_run_the_remedy_is_to_start_one(bartack: Call, words: str) -> None:
+    done = bartack(*words.split())
+
+    assert done.returncode == 7
+    assert re.match(r"error\[BT301\]: there is no run (here|to resume)\n", done.stderr)
+    assert "'bartack run FILE' or 'bartack run --goal TEXT' starts one." in done.stderr
+
+
 # Failed runs.
 
 

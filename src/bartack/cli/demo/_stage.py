@@ -77,7 +77,7 @@ def _perform(
     else:
         show_proof(screen, checks, "from the journal and the repository")
         _show_receipt(screen, facts)
-        _show_end(screen, run, facts, stage.project, kept=kept)
+        _show_end(screen, run, facts, stage.project, kept=kept, web=page is not None)
         if page is not None:
             _hold_page(screen, page, run)
     return proved
@@ -149,7 +149,9 @@ def _show_receipt(screen: Screen, facts: team.Facts) -> None:
     screen.table([(screen.paint(name, "dim"), printable(text)) for name, text in rows])
 
 
-def _show_end(screen: Screen, run: Run, facts: team.Facts, project: Path, *, kept: bool) -> None:
+def _show_end(
+    screen: Screen, run: Run, facts: team.Facts, project: Path, *, kept: bool, web: bool = False
+) -> None:
     merge = _merge(facts)
     screen.line()
     if kept:
@@ -165,7 +167,7 @@ def _show_end(screen: Screen, run: Run, facts: team.Facts, project: Path, *, kep
         screen.line(screen.paint("What to do next:", "bold"))
         rows = [
             *_activation(),
-            ("bartack demo --web", "the demo again, beside its page in the browser"),
+            *([] if web else [("bartack demo --web", "the demo again, beside its page in the browser")]),
             ("bartack demo --keep", "keep its repository: look with bartack show or bartack web"),
             ("bartack init --example -C first", "a first run of your own, with a scripted agent"),
             ("bartack init", "set up your project, with the agents on this machine"),

@@ -99,6 +99,12 @@ def _what(options: PipelineOptions, config: Config) -> tuple[list[TaskRecord], s
             "bartack run",
             "there are no tasks: name a program, use --goal or --instruction, or write [[tasks]] in bartack.toml",
         )
+    if not config.agents.named:  # an instruction that no agent can take is typed in vain
+        raise UsageError(
+            "bartack run",
+            "there is no program, no task and no agent. 'bartack init' finds the agents of this machine, "
+            "'bartack init --example -C DIR' shows the pipeline without a model",
+        )
     return [], _read_text("the instruction", click.prompt("What should be done", err=True))
 
 

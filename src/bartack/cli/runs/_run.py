@@ -434,7 +434,7 @@ def _nothing_to_resume(runs: list[tuple[RunDir, RunSummary]]) -> RunNotFoundErro
     """The error if no run can be resumed; it names the newest run and its status."""
     over = [(run, found.status) for run, found in runs if found.status in TERMINAL]
     if not over:
-        return RunNotFoundError("", wanted="to resume")
+        return RunNotFoundError("latest", wanted="to resume")
     newest, status = over[0]
     error = RunNotFoundError("", wanted=f"to resume: the newest run, {newest.id}, is {status}")
     error.remedy = f"'bartack show {newest.id}' shows how it ended; 'bartack run' starts a new run."
