@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from axe_playwright_python.base import AxeResults
     from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -57,13 +56,42 @@ def open_browser() -> Generator[Browser]:
             browser.close()
 
 
-def find_barriers(page: Page) -> str:
-    """What axe finds on a page that keeps people out; empty if it finds nothing."""
-    from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 - likewise
+EVERY_RULE: list[str] = []
+OF_COLOURS = ["color-contrast", "link-in-text-block"]
+"""The rules whose verdict depends on the theme."""
+OF_WIDTHS = ["scrollable-region-focusable", "target-size"]
+"""The rules whose verdict depends on the width. All others judge names, roles and structure."""
 
-    axe: Any = Axe()
-    report: AxeResults = axe.run(page, options={"runOnly": LEVELS})
-    return str(report.generate_report()) if report.violations_count else ""
+
+class Barriers:
+    """What axe finds on a page that keeps people out. It is put into the page once, and asked as often as the page changes.
+
+    Args:
+        page: The page, loaded.
+    """
+
+    def __init__(self, page: Page) -> None:
+        from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 - not needed without a browser
+
+        axe: Any = Axe()
+        self._page = page
+        page.evaluate(axe.axe_script)
+
+    def find(self, rules: list[str], within: str = "") -> list[str]:
+        """What it finds, by some rules or by every one; within the elements that a selector finds, if there is one."""
+        asked = (
+            {"type": "tag", "values": LEVELS} if rules is EVERY_RULE else {"type": "rule", "values": rules}
+        )
+        options = {"runOnly": asked, "resultTypes": ["violations"]}
+        violations = self._page.evaluate(
+            "async ([within, options]) => (await axe.run(within || document, options)).violations",
+            [within, options],
+        )
+        return [
+            f"{one['id']}: {node['html'][:300]} {node['failureSummary']}"
+            for one in violations
+            for node in one["nodes"]
+        ]
 
 
 class Visit(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.waiting import PATIENCE_S
 from tests.web.browsers import find_chromium, open_browser
+from tests.web.showcase import Showcase
 
 from bartack import Run
 from bartack.errors import BartackError
@@ -53,6 +54,12 @@ def asking(workspace: Path) -> Run:
     run = Run.start(workspace / "asking.py", workspace=workspace)
     run.wait(60, until="waiting")
     return run
+
+
+@pytest.fixture(scope="module")
+def showcase(tmp_path_factory: pytest.TempPathFactory) -> Showcase:
+    """A workspace for tests that only look: every page has something to show."""
+    return Showcase(tmp_path_factory.mktemp("showcase"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

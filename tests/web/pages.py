@@ -6,11 +6,16 @@ import re
 from html.parser import HTMLParser
 from typing import Final, NamedTuple
 
+KEY: Final = "ik:" + "0" * 64
+"""A call of an agent that every written run has."""
+
 LISTS: Final = {
     "runs": "/runs",
+    "first page": "/",
     "runs by status": "/runs?status=failed&status=waiting&q=team",
     "questions": "/questions",
     "patterns": "/patterns",
+    "orphans": "/patterns?orphans=true",
 }
 """Pages that are not of one run."""
 
@@ -20,6 +25,8 @@ RUN_PAGES: Final = {
     "steps that fit": "/steps?kind=shell&status=open&q=x&worker=main",
     "step": "/step?p=main&n=1",
     "calls": "/talk",
+    "call": f"/talk/{KEY}",
+    "wire": f"/talk/{KEY}?raw=true",
     "messages": "/messages",
     "messages that fit": "/messages?mailbox=x&status=queued",
     "mailboxes": "/mailboxes",
@@ -33,7 +40,23 @@ RUN_PAGES: Final = {
     "journal from an entry": "/journal?from=2",
     "program": "/program",
 }
-"""Pages of a run, by what follows its address. Every run that tests look at has a step ``main:1`` and the dead letter ``m-9``."""
+"""Pages of a run, by what follows its address. Every run that tests write has a step ``main:1``, the letter ``m-9`` and a call."""
+
+PIPELINE_PAGES: Final = {
+    "pipeline": "",
+    "receipts of the pipeline": "/receipts",
+    "receipt": "/receipts/weeks/1",
+    "snapshots of the pipeline": "/snapshots",
+    "two snapshots": "/snapshots?a=snap-e94d6745a5a7&b=snap-026019feae98",
+}
+"""Pages that only a run of the pipeline has, or fills: those of the recorded one."""
+
+PATTERN_PAGES: Final = {
+    "pattern": "/patterns/bottom",
+    "two versions": "/patterns/bottom?version=1.1.0&other=1.0.0",
+    "pattern that is only named": "/patterns/lost/one",
+}
+"""Pages of the patterns that ``track_patterns`` of ``showcase.py`` records."""
 
 _WORD: Final = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _VOID: Final = frozenset({"meta", "link", "input", "path", "img", "br"})

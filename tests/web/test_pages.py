@@ -14,21 +14,23 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 import pytest
+from starlette.routing import Route
 from starlette.testclient import TestClient
 from tests.web.hostile import CORPUS, fill
-from tests.web.journals import RUN, Writer, finished, started, written_run
+from tests.web.journals import RUN, started, written_run
 from tests.web.pages import LISTS, RUN_PAGES, Markup
+from tests.web.showcase import Showcase, fill_run
 from tests.web.sites import enter, make_site
 
 from bartack.notices import Fact, Subject, make_notice
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.origin import mark_of
 from bartack.runtime.state import entries as e
-from bartack.web import _wording
+from bartack.web import _enter, _wording
 from bartack.web._ansi import ansi_spans
 from bartack.web._static import address_of
 from bartack.web._templates import environment
-from bartack.web.pages import RUN_PAGES as PAGES
+from bartack.web.pages import ROUTES as PAGES
 
 TEMPLATES = files("bartack.web") / "templates"
 HEAVIEST = 150_000
@@ -51,26 +53,26 @@ def look(client: TestClient, path: str) -> Markup:
     return page
 
 
-def fill_run(run: Writer) -> None:
-    """A run that has something of everything, and fails."""
-    run.begin()
-    run.write(e.LetterAdded(message="m-9", mailbox="results", reason="timeout"), value="two")
-    run.write(started(1, about="git status"))
-    run.write(
-        finished(1, took_us=250_000), value={"argv": ["git"], "status": 0, "stdout": "\x1b[31mred\x1b[0m"}
-    )
-    run.write(
-        e.WorkerSpawned(path="main/2:child", worker="team:child", p="main", n=2), value={"args": ["b3"]}
-    )
-    run.write(started(1, "main/2:child", about="pytest -q"))
-    run.write(started(3, step="ask", question="q1"), value={"question": "Publish it?", "type": "bool"})
-    run.write(e.OutputWritten(p="main", n=4, channel="print"), value="weeks: 53")
+def test_every_route_of_a_page_has_a_line_in_the_table_of_pages(showcase: Showcase) -> None:
+    routes = [
+        route
+        for route in (*_enter.ROUTES, *PAGES)
+        if isinstance(route, Route) and "GET" in (route.methods or ())
+    ]
+    shown: set[str] = set()
+    for address in showcase.pages.values():
+        path = address.partition("?")[0]
+        shown.add(next(route.path for route in routes if route.path_regex.match(path)))
+
+    assert shown == {route.path for route in routes}
 
 
-def test_every_page_has_a_line_in_the_table_of_pages() -> None:
-    known = {path.partition("?")[0].strip("/").partition("/")[0] for path in RUN_PAGES.values()}
-
-    assert {page.path.partition("/")[0] for page in PAGES} == known
+@pytest.mark.requirement("web-pages-hold-together")
+def test_every_page_of_the_showcase_is_rendered(showcase: Showcase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(showcase.state))
+    with browse(showcase.workspace) as client:
+        for path in showcase.pages.values():
+            look(client, path)
 
 
 @pytest.mark.requirement("web-pages-hold-together")
@@ -78,7 +80,7 @@ def test_every_page_has_a_line_in_the_table_of_pages() -> None:
 def test_every_page_of_a_run_is_rendered_now_and_at_a_past_entry(tmp_path: Path, path: str) -> None:
     with written_run(tmp_path) as run, browse(tmp_path) as client:
         fill_run(run)
-        for at in ("", "6", "8"):
+        for at in ("", "8", "10"):
             extra = f"{'&' if '?' in path else '?'}at={at}" if at else ""
             page = look(client, f"/r/{RUN}{path}{extra}")
 
@@ -214,7 +216,7 @@ def test_a_row_of_the_timeline_leads_to_its_step(tmp_path: Path) -> None:
     with written_run(tmp_path) as run, browse(tmp_path) as client:
         fill_run(run)
 
-        assert client.get(f"/r/{RUN}/step?row=0").headers["location"] == f"/r/{RUN}/step?p=main&n=1"
+        assert client.get(f"/r/{RUN}/step?row=1").headers["location"] == f"/r/{RUN}/step?p=main&n=1"
         assert client.get(f"/r/{RUN}/step?row=99").status_code == 404
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Generator, Iterator
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.waiting import PATIENCE_S
-from tests.web.browsers import find_barriers
+from tests.web.browsers import EVERY_RULE, OF_COLOURS, OF_WIDTHS, Barriers
 from tests.web.hostile import CORPUS, fill
 from tests.web.journals import RUN, finished, started, written_run
 from tests.web.pages import LISTS, RUN_PAGES
 from tests.web.servers import WebServer
-from tests.web.test_pages import fill_run
+from tests.web.showcase import Showcase, fill_run
 
 from bartack import Run
 from bartack.web import _wording
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 WIDTHS = (1400, 768, 360)
+THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 SCREENSHOTS = "BARTACK_TEST_SCREENSHOTS"
 """A variable that names a directory, where pictures of all pages are kept."""
 
@@ -68,34 +70,55 @@ def no_faults(context: BrowserContext, server: WebServer) -> Generator[None]:
 
 
 @pytest.mark.requirement("web-pages-are-accessible")
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_every_page_is_accessible_at_every_width(
-    browser: Browser, server: WebServer, workspace: Path, theme: Literal["light", "dark"]
+    browser: Browser, showcase: Showcase, theme: Literal["light", "dark"]
 ) -> None:
-    with written_run(workspace) as run:
-        fill_run(run)
-        run.mirror()
-    pictures = os.environ.get(SCREENSHOTS)
-    paths = {**LISTS, **{name: f"/r/{RUN}{path}" for name, path in RUN_PAGES.items()}, "enter": "/enter"}
-    context = browser.new_context(color_scheme=theme)
-    page = open_page(context, server.link)
     found: dict[str, object] = {}
-    with no_faults(context, server):
-        for name, path in paths.items():
-            page.goto(f"{server.origin}{path}")
-            page.locator("main").wait_for()
-            for width in WIDTHS:
-                page.set_viewport_size({"width": width, "height": 900})
-                place = f"{name}, {width}"
-                if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                    found[place] = "it is wider than the window"
-                if report := find_barriers(page):
-                    found[place] = report
-                if pictures:
-                    file = f"{name.replace(' ', '-')}-{theme}-{width}.png"
-                    page.screenshot(path=Path(pictures) / file)
-    context.close()
-    assert found == {}
+    with WebServer(showcase.workspace, state=showcase.state) as server:
+        context = browser.new_context(color_scheme=theme)
+        page = open_page(context, server.link)
+        with no_faults(context, server):
+            for name, path in showcase.pages.items():
+                page.goto(f"{server.origin}{path}")
+                page.locator("main").wait_for()
+                found |= look_at(page, name, theme)
+        context.close()
+    assert not found, json.dumps(found, indent=1)
+
+
+def look_at(page: Page, name: str, theme: str) -> dict[str, object]:
+    """What is wrong with a page at each width, as it is loaded and with everything on it open.
+
+    All rules are asked in one theme at one width. In the other theme, and at the other widths, those are asked again that can
+    come to another verdict there.
+    """
+    found: dict[str, object] = {}
+    pictures = os.environ.get(SCREENSHOTS)
+    barriers = Barriers(page)
+    for state in ("", ", all open"):
+        if state and not page.evaluate(OPEN_ALL):
+            break
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            place = f"{name}, {theme}, {width}{state}"
+            rules = OF_WIDTHS if width != WIDTHS[0] else OF_COLOURS if theme != THEMES[0] else EVERY_RULE
+            if report := barriers.find(rules, "details, dialog" if state else ""):
+                found[place] = report
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                found[f"{place}, width"] = "it is wider than the window"
+            if pictures:
+                page.screenshot(path=Path(pictures) / f"{re.sub('[ ,]+', '-', place)}.png", full_page=True)
+    return found
+
+
+OPEN_ALL = """() => {
+    const folded = [...document.querySelectorAll("details:not([open])")];
+    for (const one of folded) one.open = true;
+    document.querySelector("dialog")?.show();
+    return folded.length > 0;
+}"""
+"""Opens what is folded, and the table of keys. Returns whether there is anything that a page has of its own."""
 
 
 @pytest.mark.requirement("web-text-is-text")
