@@ -20,6 +20,8 @@ SEED   ?= 1
 HOURS  ?= 24
 # The npm package of claude-agent-acp; the versions of all other programs are in constraints.txt.
 ACP    ?= 0.99.1
+# The npm package that checks the types of the modules of pages.
+TSC    ?= 7.0.2
 
 ifneq ($(shell command -v uv 2>/dev/null),)
 MAKE_VENV = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
@@ -35,7 +37,7 @@ PORTABLE = tests/newcomer/test_python_projects.py tests/contract tests/cli/test_
 
 CHECKS = .check-pyright .check-mypy .check-lint .check-layers
 
-.PHONY: $(CHECKS) help demo test portable soak check realcli realcli-newest browser docs bench format clean
+.PHONY: $(CHECKS) help demo test portable soak check realcli realcli-newest typescript browser docs bench format clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -59,6 +61,9 @@ $(VENV)/.dev: $(VENV)/.package
 $(VENV)/.realcli: $(VENV)/.dev .ci/realcli
 	@if .ci/realcli $(VENV) $(ACP) $(INSTALL); then touch $@; else test -z "$$BARTACK_REQUIRE_REALCLI"; fi
 
+$(VENV)/.typescript: $(VENV)/.dev .ci/typescript
+	@if .ci/typescript $(VENV) $(TSC); then touch $@; else test -z "$$BARTACK_REQUIRE_TYPESCRIPT"; fi
+
 $(VENV)/.docs: $(VENV)/.package
 	@$(INSTALL) -e '.[docs]'
 	@touch $@
@@ -70,7 +75,7 @@ $(VENV)/.bench: $(VENV)/.package
 demo: $(VENV)/.package  ## the main job: work that survives kill -9
 	@$(BIN)/bartack demo
 
-test: $(VENV)/.realcli  ## the whole test suite
+test: $(VENV)/.realcli $(VENV)/.typescript  ## the whole test suite
 	@.ci/suite $(BIN)/python -n $(JOBS) --dist worksteal
 
 portable: $(VENV)/.test  ## the part of it that depends on the version of Python: make portable PYTHON=python3.13
@@ -101,6 +106,8 @@ realcli-newest:  ## run the tests with real agent programs against the newest ve
 	@$(MAKE) --no-print-directory VENV=.venv-newest .venv-newest/.dev
 	@.ci/realcli .venv-newest latest $(subst $(VENV)/,.venv-newest/,$(INSTALL_ANY)) --upgrade
 	@BARTACK_REQUIRE_REALCLI=1 .venv-newest/bin/python -m pytest -n 2 tests/realcli
+
+typescript: $(VENV)/.typescript  ## install the compiler that checks the types of the modules of pages
 
 browser:  ## install the browser that tests drive (Debian's chromium), where there is none
 	@.ci/browser

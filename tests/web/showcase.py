@@ -84,7 +84,7 @@ def call(run: Writer, n: int, key: str = KEY) -> None:
         "tokens": 42,
         "usage": usage,
     }
-    run.write(finished(n, step="think", usd=0.5), value=replied)
+    run.write(finished(n, step="think", usd=0.5, used={"tokens": 42}), value=replied)
 
 
 def send(run: Writer) -> None:
@@ -156,6 +156,7 @@ def fail(run: Writer) -> None:
     run.write(e.FailureRecorded(worker=CHILD, error=error, p=CHILD, n=2))
     later = ErrorData(type="m:Later", message="came after it")
     run.write(e.FailureRecorded(worker="main", error=later, suppressed=True))
+    run.write(e.RunEnded(status="failed"))
 
 
 class Showcase:
