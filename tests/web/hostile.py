@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
-from tests.web.journals import Writer, finished, started
+from tests.crash.test_recorded_runs import JOURNALS
+from tests.web.journals import Writer, finished, keep, started
+from tests.web.pages import KEY
 
+from bartack.journal import open_reader
 from bartack.runtime.protocol.frames import ErrorData, StackLine
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
@@ -32,9 +35,10 @@ CORPUS: Final = {
 
 
 # Long because each field of each kind of entry is named once.
-def fill(writer: Writer, text: str) -> None:
-    """Write a run that has a text in every field that can hold one."""
+def fill(writer: Writer, text: str, value: str = "") -> None:
+    """Write a run that has a text in every field that can hold one; in values, which may be longer, another one if it is given."""
     run = writer
+    long = value or text
     run.begin(project=text, argv=[text], environment={text: text})
     error = ErrorData(
         type=f"m:{text}",
@@ -46,26 +50,26 @@ def fill(writer: Writer, text: str) -> None:
     child = f"main/1:{text[:100]}"
     run.write(started(1, step="delegate", about=text))
     run.write(
-        e.WorkerSpawned(path=child, worker=f"m:{text}", p="main", n=1), value={"args": [text, {text: text}]}
+        e.WorkerSpawned(path=child, worker=f"m:{text}", p="main", n=1), value={"args": [long, {text: long}]}
     )
-    run.write(started(1, child, about=text), value={text: text})
-    run.write(finished(1, child), value={"argv": [text], "status": 0, "stdout": text})
-    run.write(started(2, "main", "think", about=text), value=_prompt(text))
-    run.write(e.ToolCalled(p="main", n=2, call=1, place=1, tool=text), value={text: text})
+    run.write(started(1, child, about=text), value={text: long})
+    run.write(finished(1, child), value={"argv": [text], "status": 0, "stdout": long})
+    run.write(started(2, "main", "think", about=text), value=_prompt(long))
+    run.write(e.ToolCalled(p="main", n=2, call=1, place=1, tool=text), value={text: long})
     run.write(e.ToolFailed(p="main", n=2, call=1, error=error))
     run.write(e.AttemptFailed(p="main", n=2, agent=text, attempt=1, code=text, text=text))
     asked = e.QuestionAsked(p="main", n=2, id="q1", ask="permission", agent=text, tool=text, about=text)
-    run.write(asked, value={"text": text, "options": ["allow", "deny"], "tool": text, "input": {text: text}})
-    question = {"question": text, "options": [text, "no"], "schema": {"title": text}, "default": text}
+    run.write(asked, value={"text": long, "options": ["allow", "deny"], "tool": text, "input": {text: long}})
+    question = {"question": long, "options": [text, "no"], "schema": {"title": long}, "default": long}
     run.write(started(3, step="ask", question="q2", about=text), value=question)
-    run.write(e.OutputWritten(p="main", n=4, channel="print"), value=text)
+    run.write(e.OutputWritten(p="main", n=4, channel="print"), value=long)
     sent = e.MessageSent(mailbox=text, id=text[:200], size=3, sender=text, metadata={text: text}, topic=text)
-    run.write(sent, value={text: text})
+    run.write(sent, value={text: long})
     run.write(e.MailboxChanged(mailbox=text, subscribe=text))
     letter = e.LetterAdded(
         message="m-9", mailbox=text, reason="timeout", sender=text, error=text, metadata={text: text}
     )
-    run.write(letter, value=text)
+    run.write(letter, value=long)
     crashed = e.WorkerCrashed(path=child, incarnation=1, reason=text, last_step=text, stderr_tail=text)
     run.write(crashed)
     run.write(e.StepFailed(p=child, n=5, step="shell", fp="f", error=error, about=text))
@@ -74,25 +78,24 @@ def fill(writer: Writer, text: str) -> None:
     run.write(e.FailureRecorded(worker="main", error=error, suppressed=True))
     folder = run.run.agents / "ann"
     folder.mkdir(parents=True)
-    key = "ik:" + "0" * 64
     run.write(started(6, "main", "think", about="known"), value={"prompt": "p", "name": "n", "agent": "ann"})
-    outcome = {"key": key, "agent": "ann", "text": text, "conversation": "talk"}
+    outcome = {"key": KEY, "agent": "ann", "text": long, "conversation": "talk"}
     run.write(finished(6, step="think"), value=outcome)
     lines: list[dict[str, Any]] = [
-        {"event": "agent.text", "key": key, "at": "2026-11-18T10:10:10Z", "n": 1, "text": text},
-        {"event": "agent.tool", "key": key, "at": text, "n": 2, "id": text, "tool": text, "input": text},
+        {"event": "agent.text", "key": KEY, "at": "2026-11-18T10:10:10Z", "n": 1, "text": long},
+        {"event": "agent.tool", "key": KEY, "at": text, "n": 2, "id": text, "tool": text, "input": long},
     ]
     (folder / "transcript.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "talk").mkdir()
     wire = [
         {"type": "bartack.opened", "kind": text},
-        {"type": "bartack.line", "dir": text, "line": {"text": text}},
+        {"type": "bartack.line", "dir": text, "line": {"text": long}},
         {"at": text, "dir": "in", "bytes": 3, "line": {"text": text}},
     ]
     torn = text.replace("\n", " ")
     written = "".join(json.dumps(line) + "\n" for line in wire)
     (folder / "talk" / "stream.ndjson").write_text(f"{written}{torn}\n", newline="\n")
-    _write_program(run.run, text)
+    _write_program(run.run, long)
     run.mirror()
 
 
@@ -128,6 +131,18 @@ def fill_pipeline(entries: list[Any], text: str) -> list[Any]:
         )
         found.append(msgspec.structs.replace(entry, value=value))
     return found
+
+
+def restore_pipeline(workspace: Path, text: str) -> RunDir:
+    """Put the recorded run of the pipeline into a workspace, with a text in its entries, and for the file of its snapshots."""
+    (recorded,) = (JOURNALS / "pipeline").glob("run-*")
+    with open_reader(recorded) as reader:
+        run = keep(fill_pipeline(list(reader.read()), text), workspace, recorded.name)
+    (run.path / "snapshots").mkdir(exist_ok=True)
+    for manifest in (recorded / "snapshots").iterdir():
+        written = manifest.read_text().replace('"path":"weeks.txt"', f'"path":{json.dumps(text)}')
+        (run.path / "snapshots" / manifest.name).write_text(written)
+    return run
 
 
 def texts_in(value: Any) -> list[str]:

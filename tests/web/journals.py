@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from bartack.journal import FileJournal, open_journal
+from bartack.journal import Draft, Entry, FileJournal, open_journal
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Mirror
@@ -73,6 +73,22 @@ def written_run(workspace: Path, run: str = RUN) -> Generator[Writer]:
     place.make()
     with open_journal(place.path, durability="process") as journal:
         yield Writer(place, journal)
+
+
+def keep(entries: Sequence[Entry], workspace: Path, name: str) -> RunDir:
+    """Write the journal of a run in memory into the directory of a run."""
+    place = RunDir(workspace / ".bartack" / "runs" / name)
+    place.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (workspace / ".bartack").chmod(0o700)
+    place.make()
+    with open_journal(place.path, durability="process") as journal:
+        # The engine writes its own first entry. Places stay as they are: entries refer to each other.
+        for entry in entries[1:]:
+            value = None if entry.value is None else bytes(entry.value)
+            kind = "test.nothing" if entry.kind.startswith("journal.") else entry.kind
+            journal.stage(Draft(kind, entry.data, value, entry.ref))
+        journal.commit()
+    return place
 
 
 def started(n: int, p: str = "main", step: str = "shell", **members: object) -> e.StepStarted:

@@ -9,21 +9,17 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.crash.test_recorded_runs import JOURNALS
-from tests.web.hostile import CORPUS, below, fill, fill_pipeline, texts_in
+from tests.web.hostile import CORPUS, below, fill, restore_pipeline, texts_in
 from tests.web.journals import RUN, written_run
 from tests.web.live import Answer, Served, run, serve
-from tests.web.pages import Markup
+from tests.web.pages import KEY, Markup
 from tests.web.sites import make_site
-from tests.web.test_moments import keep
 
-from bartack.journal import open_reader
 from bartack.runtime.protocol.step_key import step_key
 from bartack.tracking import LineageStore
 from bartack.web._wording import visible
 from bartack.web.reading import _patterns
 
-KEY = "ik:" + "0" * 64
 HOLDS = {
     "": ["project", "about", "name", "worker", "args", "message", "question", "options", "tool", "input"],
     "/steps": ["about", "message", "type"],
@@ -116,9 +112,10 @@ async def check_events(served: Served, text: str) -> None:
 @pytest.mark.parametrize("name", sorted(CORPUS.keys() - {"word"}))
 def test_texts_of_tasks_files_and_agents_of_the_pipeline_are_text(tmp_path: Path, name: str) -> None:
     text = CORPUS[name]
-    (recorded,) = (JOURNALS / "pipeline").glob("run-*")
-    with open_reader(recorded) as reader:
-        found = keep(fill_pipeline(list(reader.read()), text), tmp_path, recorded.name)
+    found = restore_pipeline(tmp_path, text)
+    shutil.rmtree(
+        found.path / "snapshots"
+    )  # each test checks the manifests that it leaves, and no run wrote these
 
     async def look() -> None:
         async with serve(make_site(tmp_path)) as served:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -11,11 +10,12 @@ from typing import Any
 import pytest
 from tests.crash.test_random_programs import CarelessWriter, Writer, actor, make_agent, make_run, shell
 from tests.crash.test_recorded_runs import restore
+from tests.web.journals import keep
 from tests.web.live import Served, run, serve
 from tests.web.sites import make_site
 
 from bartack import ShellResult
-from bartack.journal import Draft, Entry, open_journal, open_reader
+from bartack.journal import Entry, open_reader
 from bartack.runtime.client.manage import fork_run
 from bartack.runtime.memory.hub import KilledError
 from bartack.runtime.rundir.layout import RunDir
@@ -131,22 +131,6 @@ def _compare_mail(moment: dict[str, Any], state: State) -> None:
 def _compare_steps(steps: dict[str, Any], state: State) -> None:
     opened = {(step["p"], step["n"]) for step in steps["steps"] if step["kind"] != "tool"}
     assert opened == {key for worker in state.workers.values() for key in worker.open}
-
-
-def keep(entries: Sequence[Entry], workspace: Path, name: str) -> RunDir:
-    """Write the journal of a run in memory into the directory of a run."""
-    place = RunDir(workspace / ".bartack" / "runs" / name)
-    place.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (workspace / ".bartack").chmod(0o700)
-    place.make()
-    with open_journal(place.path, durability="process") as journal:
-        # The engine writes its own first entry. Places stay as they are: entries refer to each other.
-        for entry in entries[1:]:
-            value = None if entry.value is None else bytes(entry.value)
-            kind = "test.nothing" if entry.kind.startswith("journal.") else entry.kind
-            journal.stage(Draft(kind, entry.data, value, entry.ref))
-        journal.commit()
-    return place
 
 
 @pytest.mark.requirement("web-shows-the-state")

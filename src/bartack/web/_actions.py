@@ -265,7 +265,7 @@ def read_json(body: bytes, kind: type[B]) -> B:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise WebRefusedError(f"the body is wrong: {error}", status=422) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WebRefusedError(f"the body is not JSON: {error}", status=400) from None
 
 

@@ -43,7 +43,7 @@ async def _enter(request: Request) -> Response:
 def _code_of(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Given).code
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WebRefusedError(f"the body is wrong: {error}", status=400) from None
 
 

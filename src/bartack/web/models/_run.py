@@ -81,11 +81,11 @@ class Question(Model, frozen=True, kw_only=True):
     n: int
     at: At
     seq: Annotated[Seq, Meta(description="The entry that asks it.")] = 0
-    question: str
+    question: Annotated[str, Meta(description="At most 32 kB of it.")]
     type: QuestionType = "str"
     options: list[str] = []
-    schema: dict[str, object] | None = None
-    default: object = None
+    schema: Annotated[dict[str, object] | None, Meta(description="Absent if it is longer than 32 kB.")] = None
+    default: Annotated[object, Meta(description="Likewise.")] = None
     left_s: Annotated[Seconds | None, Meta(description="How long it still waits; absent: for ever.")] = None
     until_at: Annotated[At, Meta(description="When that time is over, if a hub is alive until then.")] = 0
     kind: Annotated[

@@ -18,14 +18,28 @@ from bartack.runtime.state.spans.rows import QuestionSpan
 from bartack.runtime.state.spans.waits import left_of_question
 from bartack.web._hide import Hider
 from bartack.web.models._run import Question, QuestionType
-from bartack.web.reading._view import RunView, until
+from bartack.web.reading._view import RunView, cut, until
+
+LONGEST: Final = 32 * 1024
+"""Characters of the text of a question, and bytes of its schema and of its default: all questions are on one page."""
 
 _TYPES: Final = frozenset(get_args(QuestionType))
 
 
 def read_questions(view: RunView) -> list[Question]:
     """The questions that were open, the oldest first."""
-    return [view.hider.hide(_question(view, span)) for span in view.moment.questions]
+    return [_bounded(view.hider.hide(_question(view, span))) for span in view.moment.questions]
+
+
+def _bounded(question: Question) -> Question:
+    """A question without secrets that is short enough for a page. Options stay whole, because they are answers."""
+    schema, default = question.schema, question.default
+    return msgspec.structs.replace(
+        question,
+        question=cut(question.question, LONGEST),
+        schema=schema if len(msgspec.json.encode(schema)) <= LONGEST else None,
+        default=default if len(msgspec.json.encode(default)) <= LONGEST else None,
+    )
 
 
 def _question(view: RunView, span: QuestionSpan) -> Question:
@@ -95,7 +109,7 @@ def last_questions(
         span = _asked_by(entry)
         if span is not None and span.id in left:
             read = _read(partial(load, entry), span.about, by_agent=span.by_agent)
-            found.append(hider.hide(make_question(run, span, read)))
+            found.append(_bounded(hider.hide(make_question(run, span, read))))
     return found
 
 

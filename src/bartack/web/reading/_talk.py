@@ -26,6 +26,8 @@ from bartack.web.reading._view import RunView, cut
 
 WINDOW: Final = 200
 """Calls in one answer."""
+LONGEST_NAME: Final = 1000
+"""Characters of the name of an agent, an action or a task in a list of calls."""
 MOST_UNREAD: Final = 20
 """Calls whose outcomes are blobs that are read to find one by its key."""
 MOST_LINES: Final = 500
@@ -54,7 +56,14 @@ async def read_calls(view: RunView, before: int = 0) -> Calls:
     for row in shown:
         calls.append(read_call(view, row))
         await pauses.take(8)
-    return view.hider.hide(Calls(calls=calls, next=shown[0] if len(rows) > len(shown) else 0, seq=view.seq))
+    found = view.hider.hide(Calls(calls=calls, next=shown[0] if len(rows) > len(shown) else 0, seq=view.seq))
+    return msgspec.structs.replace(found, calls=[_bounded(one) for one in found.calls])
+
+
+def _bounded(call: Call) -> Call:
+    """A call without secrets whose names are short enough for a list."""
+    names = {name: cut(getattr(call, name), LONGEST_NAME) for name in ("agent", "action", "task")}
+    return msgspec.structs.replace(call, **names)
 
 
 def read_call(view: RunView, row: int) -> Call:
