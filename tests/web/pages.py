@@ -75,13 +75,16 @@ class Markup(HTMLParser):
     Attributes:
         elements: Its elements, in order.
         text: What it says, without markup.
+        texts: What each element with an id says.
     """
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.elements: list[Element] = []
         self.text = ""
+        self.texts: dict[str, str] = {}
         self._open: list[str] = []
+        self._ids: list[str] = []
         self.feed(html)
         self.close()
         assert self._open == [], f"not closed: {self._open}"
@@ -92,6 +95,7 @@ class Markup(HTMLParser):
         self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
         if tag not in _VOID:
             self._open.append(tag)
+            self._ids.append(dict(attrs).get("id") or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """See ``HTMLParser``."""
@@ -100,10 +104,13 @@ class Markup(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         """See ``HTMLParser``."""
         assert self._open.pop() == tag, f"{tag} is closed, and was not the last to be opened"
+        self._ids.pop()
 
     def handle_data(self, data: str) -> None:
         """See ``HTMLParser``."""
         self.text += data
+        for name in filter(None, self._ids):
+            self.texts[name] = self.texts.get(name, "") + data
 
     @property
     def shape(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -1,7 +1,8 @@
-"""At every entry of a run, the API shows what the state of the run has after that entry."""
+"""At every entry of a run, the API and the page show what the state of the run has after that entry."""
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ from tests.crash.test_random_programs import CarelessWriter, Writer, actor, make
 from tests.crash.test_recorded_runs import restore
 from tests.web.journals import keep
 from tests.web.live import Served, run, serve
+from tests.web.pages import Element, Markup
 from tests.web.sites import make_site
 
 from bartack import ShellResult
@@ -23,12 +25,15 @@ from bartack.runtime.state.apply import add_entry
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.timeline import Timeline
 from bartack.testing import TestRun
+from bartack.web._wording import visible as _visible
 
 RECORDED = ["plain", "killed", "failed", "patchwork", "pipeline"]
+FEW = 20
+"""Entries of a run made by chance at which its page is looked at."""
 
 
-async def check_run(served: Served, run_dir: RunDir) -> int:
-    """Compare what the API answers at each entry with the state after it; returns how many there are."""
+async def check_run(served: Served, run_dir: RunDir, pages: int = FEW) -> int:
+    """Compare what the API answers at each entry, and the page at some, with the state after it; returns how many there are."""
     with open_reader(run_dir.path) as reader:
         entries = list(reader.read())
     state = State()
@@ -41,7 +46,55 @@ async def check_run(served: Served, run_dir: RunDir) -> int:
         _compare(answer.json, state, outcomes, entry)
         steps = await served.get(f"/api/v1/runs/{run_dir.id}/steps?at={entry.seq}&status=open&all=true")
         _compare_steps(steps.json, state)
+        if entry.seq % (len(entries) // pages + 1) == 0:
+            page = await served.get(f"/r/{run_dir.id}?at={entry.seq}")
+            assert page.status == 200, page.body
+            _compare_page(Markup(page.body.decode()), answer.json, state)
     return len(entries)
+
+
+def _compare_page(page: Markup, moment: dict[str, Any], state: State) -> None:
+    """The page of the run shows its workers, what is open, its questions and its mailboxes as its state has them."""
+    page.check()
+    if moment["seq"] < moment["last_seq"]:
+        assert state.status in _without_signs(page.texts["head"])
+    lanes = {path: (f"w{one['id']}", one) for one in moment.get("workers", []) for path in [one["path"]]}
+    shown = {lane.attributes["id"]: lane.attributes["class"] for lane in page.find("li") if _is(lane, "lane")}
+    assert shown.keys() == {name for name, _ in lanes.values()}
+    for path, worker in state.workers.items():
+        name, row = lanes[path]
+        assert ("over" in shown[name].split()) == worker.ended
+        assert row["status"] in _without_signs(page.texts[name])
+    opened = {f"o{step['row']}": step for _, worker in lanes.values() for step in worker.get("open", [])}
+    assert {(step["p"], step["n"]) for step in opened.values()} == {
+        key for worker in state.workers.values() for key in worker.open
+    }
+    assert {name for name in page.texts if re.fullmatch(r"o\d+", name)} == opened.keys()
+    for name, step in opened.items():
+        words = [step["kind"], step["p"], *_visible(step.get("about", "")).split()]
+        assert page.texts[name].split()[: len(words)] == words
+    asked = {
+        one.attributes["data-question"]: one.attributes["id"]
+        for one in page.find("article", **{"class": "card question"})
+    }
+    assert asked.keys() == state.questions.keys()
+    for one in moment.get("questions", []):
+        assert " ".join(_visible(one["question"]).split()) in " ".join(page.texts[asked[one["id"]]].split())
+    boxes = {f"m{box['row']}": box["name"] for box in moment.get("mailboxes", [])}
+    assert {name for name in page.texts if re.fullmatch(r"m\d+", name)} == boxes.keys()
+    for name, mailbox in boxes.items():
+        box = state.mailboxes[mailbox]
+        said = page.texts[name].split()
+        assert said[: len(mailbox.split())] == mailbox.split()
+        assert said[-3:] == [str(len(box)), "of", str(box.sent)]
+
+
+def _without_signs(text: str) -> list[str]:
+    return re.sub("[●?✗✓⊘‖!↶]", " ", text).split()
+
+
+def _is(element: Element, name: str) -> bool:
+    return name in element.attributes.get("class", "").split()
 
 
 class _Outcomes:
@@ -135,12 +188,12 @@ def _compare_steps(steps: dict[str, Any], state: State) -> None:
 
 @pytest.mark.requirement("web-shows-the-state")
 @pytest.mark.parametrize("kind", RECORDED)
-def test_the_api_shows_a_recorded_run_at_each_entry_as_its_state_is(tmp_path: Path, kind: str) -> None:
+def test_a_recorded_run_is_shown_at_each_entry_as_its_state_is(tmp_path: Path, kind: str) -> None:
     found = restore(kind, tmp_path)
 
     async def look() -> None:
         async with serve(make_site(tmp_path)) as served:
-            assert await check_run(served, found) > 5
+            assert await check_run(served, found, pages=1000) > 5
 
     run(look)
 
