@@ -16,7 +16,7 @@ from bartack.web._queries import AtQuery, ValueQuery, read_query
 from bartack.web._refusals import API, JSON
 from bartack.web._site import site_of
 from bartack.web._threads import in_thread
-from bartack.web.api._endpoints import ENDPOINTS, Asked, Endpoint
+from bartack.web.api._endpoints import ARTIFACT, ENDPOINTS, Asked, Endpoint
 from bartack.web.api._openapi import openapi
 from bartack.web.reading._journal import read_whole_value
 from bartack.web.reading._open import open_view
@@ -88,8 +88,6 @@ async def _chunks(descriptor: int, size: int) -> AsyncIterator[bytes]:
 async def _describe(request: Request) -> Response:
     return Response(_encode(openapi()), media_type=JSON)
 
-
-ARTIFACT: Final = "/runs/{run}/receipts/{task}/{step}/artifacts/{number}"
 
 ROUTES: Final[list[BaseRoute]] = [
     *(_route(endpoint) for endpoint in ENDPOINTS),

@@ -23,8 +23,8 @@ from bartack.web._refusals import answer_defect, answer_error, answer_http
 from bartack.web._site import Site
 
 SWITCH_S: Final = 0.001
-PARTS: Final = (_enter, _static, pages, _api, _stream, _actions)
-"""The modules with routes."""
+PARTS: Final = (_enter, _static, _actions, pages, _api, _stream)
+"""The modules with routes. Actions come first: the address of one is also that of a letter with its name, by its pattern."""
 
 
 def make_app(site: Site) -> Starlette:

@@ -43,6 +43,11 @@ from bartack.web.reading._view import RunView
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+ARTIFACT: Final = "/runs/{run}/receipts/{task}/{step}/artifacts/{number}"
+"""A download, which ``_api.py`` answers."""
+STREAMS: Final[dict[str, type[q.Query]]] = {"/events": q.ListEventsQuery, "/runs/{run}/events": q.EventsQuery}
+"""Streams of events, which ``_stream.py`` answers, and the members of their queries."""
+
 
 class Asked(NamedTuple):
     """A request: the site, the parts of its path, and its query."""

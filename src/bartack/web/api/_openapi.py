@@ -9,8 +9,9 @@ import msgspec
 
 from bartack import __version__
 from bartack.web._actions import ACTIONS
+from bartack.web._queries import AtQuery, Query
 from bartack.web._refusals import API, JSON, Refusal
-from bartack.web.api._endpoints import ENDPOINTS, Endpoint
+from bartack.web.api._endpoints import ARTIFACT, ENDPOINTS, STREAMS, Endpoint
 
 Schema = dict[str, Any]
 
@@ -37,8 +38,11 @@ _PARTS: Final[dict[str, Schema]] = {
     },
     "seq": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999_999},
     "step": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999_999},
+    "number": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999_999},
 }
 """The parts of paths that are not any text."""
+_BYTES: Final[Schema] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_EVENTS: Final[Schema] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
 @cache
@@ -48,6 +52,7 @@ def openapi() -> Schema:
         *(one.answer for one in ENDPOINTS),
         *(one.query for one in ENDPOINTS),
         *(one.body for one in ACTIONS),
+        *STREAMS.values(),
     ]
     schemas, components = msgspec.json.schema_components(
         [*types, Refusal], schema_hook=any_value, ref_template="#/components/schemas/{name}"
@@ -56,6 +61,9 @@ def openapi() -> Schema:
     paths: dict[str, Schema] = {}
     for place, endpoint in enumerate(ENDPOINTS):
         paths[API + endpoint.path] = {"get": _reading(endpoint, by_place[place], components)}
+    paths[API + ARTIFACT] = {"get": _download(components)}
+    for path, query in STREAMS.items():
+        paths[API + path] = {"get": _streaming(path, query, components)}
     for action in ACTIONS:
         body = {"$ref": f"#/components/schemas/{action.body.__name__}"}
         paths.setdefault(f"{API}/runs/{{run}}/{action.name}", {})["post"] = _acting(
@@ -89,7 +97,7 @@ def _reading(endpoint: Endpoint, answer: Schema, components: dict[str, Schema]) 
     return {
         "operationId": endpoint.name,
         "summary": endpoint.what,
-        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint, components)],
+        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint.query, components)],
         "responses": {
             "200": {"description": "The answer.", "content": _contents(endpoint, answer)},
             **{str(status): _refusal(status) for status in statuses},
@@ -100,11 +108,33 @@ def _reading(endpoint: Endpoint, answer: Schema, components: dict[str, Schema]) 
 def _contents(endpoint: Endpoint, answer: Schema) -> Schema:
     if endpoint.name == "value":
         # With ``download`` it is the value itself.
-        return {
-            **_content(answer),
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        }
+        return {**_content(answer), **_BYTES}
     return _content(answer)
+
+
+def _download(components: dict[str, Schema]) -> Schema:
+    return {
+        "operationId": "artifact",
+        "summary": "Download an artifact of a receipt as it is in the workspace now, by its place in the list, from 0.",
+        "parameters": [*_path_parameters(ARTIFACT), *_query_parameters(AtQuery, components)],
+        "responses": {
+            "200": {"description": "The file.", "content": _BYTES},
+            **{str(status): _refusal(status) for status in _OF_RUNS},
+        },
+    }
+
+
+def _streaming(path: str, query: type[Query], components: dict[str, Schema]) -> Schema:
+    of_run = "{run}" in path
+    return {
+        "operationId": "run_events" if of_run else "events",
+        "summary": f"Follow {'a run' if of_run else 'the list of runs or of questions'} as server-sent events.",
+        "parameters": [*_path_parameters(path), *_query_parameters(query, components)],
+        "responses": {
+            "200": {"description": "Events, until the reader leaves.", "content": _EVENTS},
+            **{str(status): _refusal(status) for status in (_OF_RUNS if of_run else _OF_LISTS)},
+        },
+    }
 
 
 def _acting(name: str, body: type, schema: Schema) -> Schema:
@@ -128,8 +158,8 @@ def _path_parameters(path: str) -> list[Schema]:
     ]
 
 
-def _query_parameters(endpoint: Endpoint, components: dict[str, Schema]) -> list[Schema]:
-    described = components[endpoint.query.__name__]
+def _query_parameters(query: type[Query], components: dict[str, Schema]) -> list[Schema]:
+    described = components[query.__name__]
     required = cast("list[str]", described.get("required", []))
     found: list[Schema] = []
     for name, schema in cast("dict[str, Schema]", described["properties"]).items():

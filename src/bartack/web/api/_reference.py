@@ -16,9 +16,8 @@ import msgspec
 
 from bartack._schema_page import members_table, type_words
 from bartack.web._actions import ACTIONS
-from bartack.web._queries import EventsQuery, ListEventsQuery
 from bartack.web._refusals import API
-from bartack.web.api._endpoints import ENDPOINTS, Endpoint
+from bartack.web.api._endpoints import ARTIFACT, ENDPOINTS, STREAMS, Endpoint
 from bartack.web.api._openapi import REFUSALS, any_value, openapi
 from bartack.web.models._events import Bars, Hello, Over, Parts, Reset, TalkLines
 
@@ -80,8 +79,8 @@ def _endpoints(document: Schema) -> Iterator[str]:
         if endpoint.query.__struct_fields__:
             yield from members_table(schemas[endpoint.query.__name__], "query")
         yield _answer(document, endpoint)
-    yield "### GET /runs/{run}/receipts/{task}/{step}/artifacts/{number}\n"
-    yield "Download an artifact of a receipt as it is in the workspace now, by its place in the list, from 0.\n"
+    yield f"### GET {ARTIFACT}\n"
+    yield f"{document['paths'][API + ARTIFACT]['get']['summary']}\n"
 
 
 def _answer(document: Schema, endpoint: Endpoint) -> str:
@@ -102,10 +101,10 @@ def _actions(schemas: dict[str, Schema]) -> Iterator[str]:
 
 
 def _events() -> Iterator[str]:
-    types = [*_EVENT_TYPES.values(), EventsQuery, ListEventsQuery]
+    types = [*_EVENT_TYPES.values(), *STREAMS.values()]
     _, found = msgspec.json.schema_components(types, schema_hook=any_value, ref_template="#/{name}")
     schemas = cast("dict[str, Schema]", found)
-    for name, query in (("/runs/{run}/events", EventsQuery), ("/events", ListEventsQuery)):
+    for name, query in STREAMS.items():
         yield f"### GET {name}\n"
         yield from members_table(schemas[query.__name__], "query")
     for name, kind in _EVENT_TYPES.items():
@@ -117,6 +116,7 @@ def _events() -> Iterator[str]:
 def _types(schemas: dict[str, Schema]) -> Iterator[str]:
     yield "## Answers\n"
     asked = {one.query.__name__ for one in ENDPOINTS} | {one.body.__name__ for one in ACTIONS}
+    asked |= {query.__name__ for query in STREAMS.values()}
     for name, schema in sorted(schemas.items()):
         if name not in asked and "properties" in schema:
             yield f"### {name}\n"
