@@ -7,6 +7,11 @@ Every name is imported when it is first used: who only needs the scripted agent 
 
 Read ``contract.py`` (what every kind of agent promises), then ``conversation/_conversation.py`` (one call). A new kind of program
 implements ``program/adapter.py`` and ``conversation/_dialect.py``, and is listed in ``_kinds.py``.
+
+- ``claude/``, ``codex/``, ``acp/``, ``ndjson/``: the kinds that are programs. ``scripted/``: the kind that answers from a file.
+- ``program/``: what these programs have in common; ``conversation/``: one call of one; ``process/``: its process.
+- ``protocol/``: messages of the line protocol, described in ``schemas/``. ``mcp/``: the tools of a step as an MCP server.
+- ``guard/``: rules about commands and files. ``doctor/``: whether agents can be used.
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 ``main`` is the entry point. It loads a command's module only when that command is called. Read ``app/_app.py`` for the table of
 commands and ``app/_boundary.py`` for error reporting.
+
+- ``app/``: the frame of all commands. ``runs/`` starts, steers and deletes runs, ``look/`` shows them and changes nothing.
+- ``live/``: views of an active run, and its questions on a terminal.
+- ``queued/`` gives runs to the node of the user; ``nodes/`` controls the node, its schedules and notices.
+- ``project/``: settings, programs and agents of a project, with ``project/check/`` and ``project/doctor/``.
+- ``tracking/``: hooks, daemon, lineage. ``plugin/``: plugins of Claude Code. ``demo/``: the demonstration.
 """
 
 from __future__ import annotations

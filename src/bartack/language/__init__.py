@@ -4,6 +4,7 @@ Pure: text goes in, values come out. Nothing here waits, writes or starts a proc
 `tree` holds the nodes of the syntax tree, `types` the types of values. Every name is loaded by its first use: a worker
 that only executes what was compiled before does not load the parser.
 
+Folders, in the order of a program's way: ``syntax/``, ``parsing/``, ``checking/``, ``compiling/``, and ``formatting/`` beside it.
 Read ``syntax/_tree.py`` (what a program is), ``parsing/_parser.py``, ``checking/_check.py``, ``compiling/_compile.py``.
 """
 

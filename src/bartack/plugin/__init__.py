@@ -1,8 +1,8 @@
 """What Bartack puts into coding agents: hooks that record what they do, and plugins that run programs.
 
 Installing and removing hooks is in ``hooks.py``; what runs as a hook is ``_shim.py`` and ``guard_hook.py``. Plugins are made in
-``builder/_build.py``, their rules are in ``rules/_check.py``, and ``install/_install.py`` installs them. Names are loaded when they
-are first used.
+``builder/`` (``builder/_build.py``), their rules are in ``rules/`` (``rules/_check.py``), and ``install/`` installs them
+(``install/_install.py``). Names are loaded when they are first used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Calls to services that may be away: breaker, health, retries, and an outbox that keeps what they cannot take now.
 
-State is shared by all processes of a user through one SQLite database (``_store.py``). Names are loaded when they are first
-used, so that importing this package costs next to nothing: a hook lives for milliseconds.
+State is shared by all processes of a user through one SQLite database (``_store.py``). How an event reaches a service that was
+away is in ``outbox/`` (``outbox/outbox.py``); ``bartack.tracking`` has the daemon that delivers. Names are loaded when they are
+first used, so that importing this package costs next to nothing: a hook lives for milliseconds.
 """
 
 from __future__ import annotations

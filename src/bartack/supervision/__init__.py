@@ -9,8 +9,11 @@
 
 The names below are loaded by their first use: guardians and parent programs import this package too, and stay small.
 
+Folders: ``supervisor/`` (children and restarts), ``parent/`` (the programs that start processes), ``process/`` (processes and
+trees as the system knows them), ``forms/`` (commands without a shell), ``lint/`` (mistakes in Python files).
+
 Read ``supervisor/_core.py`` (restarts, without I/O), ``parent/parent.py`` and ``parent/guardian.py`` (process trees), and
-``forms/_interpreter.py`` (commands without a shell).
+``forms/_interpreter.py``. How a whole run stands still and continues: ``process/_hold.py`` and ``process/lease.py``.
 """
 
 from __future__ import annotations

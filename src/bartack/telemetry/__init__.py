@@ -1,7 +1,7 @@
 """What happens inside Bartack, for attached handlers; nearly free without one.
 
-Start with ``catalogue.py`` (every event) and ``_bus.py`` (how handlers get them). Spans and metrics are made in ``otel``, which is
-loaded only on request.
+Start with ``catalogue.py`` (every event) and ``_bus.py`` (how handlers get them). Spans and metrics are made in ``otel/``, which
+is loaded only on request.
 """
 
 from bartack.telemetry._bus import NO_TELEMETRY, Handler, HandlerFunction, Telemetry, Tracer

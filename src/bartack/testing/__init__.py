@@ -13,8 +13,9 @@
 - ``AgentContract``: what every kind of agents must do; likewise.
 - ``DepotContract``: what every depot must do; likewise.
 
-Read ``runs/_run.py`` (runs in memory), ``disk.py`` (a disk that fails), ``_journal_contract.py`` (what every engine has to
-pass), ``model/_director.py`` (how a model server chooses its replies).
+Folders: ``runs/`` (runs in memory), ``model/`` (the model server), ``sandbox/`` (where real agents run). Read ``runs/_run.py``,
+``disk.py`` (a disk that fails), ``_journal_contract.py`` (what every engine has to pass), ``model/_director.py`` (how a model
+server chooses its replies).
 """
 
 from bartack.agents import ScriptedAgent

@@ -1,1 +1,1 @@
-"""Commands for nights: detach, attach, the node, its queue and schedules, notices, and what was changed."""
+"""Commands for runs without a terminal: detach, the node as a process or a service, its queue and schedules, notices."""
