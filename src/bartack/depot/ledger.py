@@ -1,7 +1,23 @@
 """The decisions of a depot, on plain values: every engine calls these and keeps what they return. Without I/O.
 
-Each function takes the runs of the depot as they are and returns the standings that change. Why a run has one owner: the engine
-lets one caller at a time decide, ``claim`` and ``take_over`` raise the fence, and ``release`` looks at it.
+Each function takes the runs of the depot as they are and returns the standings that change.
+
+**Why an old fence can change nothing.** The engine lets one caller at a time decide: from reading the runs to the last write it
+holds a lock, so what a function has checked is still true when it is written. A run is owned from ``claim`` on; ``take_over`` gives
+it to another node, ``release`` ends that. Each of the three raises the fence by one, and nothing lowers it: ``submit`` keeps the
+fence of a run that is there. So no two claims of a run have the same fence. ``release`` is the only change that a node makes with a
+claim, and it writes nothing unless the run is owned with just that fence. A node that was stopped, lost its runs to the next
+node and wakes up has an older one. Only a run that is deleted loses its fence. ``withdraw`` and ``forgotten`` delete none that is
+owned, and a node that still has an old claim of it has lost its seat, which it holds as long as it lives: so it is dead.
+
+The fence protects the place in the queue, not the journal: two hubs of one run are kept apart by the lock of its journal.
+
+**Why** ``claim`` **may be torn between files.** It changes several runs, and an engine may write them one by one and be killed in
+between. That leaves the first of the list, in its order: the runs that are taken, then those that are held, then new reasons. A
+run is taken if its workspace is free *with the runs before it in the list taken*, so every beginning of the list keeps the rule
+of workspaces. Whether a run is held follows from runs that are over, and a reason is only a text. What was not written is decided
+again by the next ``claim``. A run that was taken, and whose node never learned it, is owned by a node without a hub for it: the
+same node finds it at its next look (``Node._adopt``), another one by ``take_over``, and both judge it by its journal.
 """
 
 from __future__ import annotations

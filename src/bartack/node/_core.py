@@ -10,7 +10,22 @@ The journal says how far the run is and whether its hub stopped in order. That i
 - its process was killed: it is resumed, too. A run that kills its own process each time must not do so for ever, so a process that
   died without any progress is a *strike*; after the last one the run is held. A reboot is not the run's fault and no strike.
 
-Why nothing is lost or done twice here: a decision only chooses when the run is resumed, and a resume is what it always is.
+**Where a crash leads.** The node takes a run (``claim``), starts its hub, sees it end, judges, and writes the verdict
+(``release``). It may be killed between any two of these; the next node takes over all runs that are owned, with a higher fence:
+
+- *Before the claim is written*: the run is queued, and is claimed.
+- *After the claim, before the start*: there is no hub, and the journal is as the last one left it. If that hub stopped cleanly, its
+  reason is judged once more. Otherwise, and for a run that never began, it counts as a death: queued, a wait, one strike.
+- *While the hub starts, or while it works*: a hub is a process of its own and continues. The next node finds it by the lock of
+  its journal and watches it. One that does not have the lock yet is not found: the run is judged as after a death, and started
+  again. The second hub is refused by the lock of the first, and the node watches the first (``_meet_owner`` in ``_hubs.py``).
+- *After the hub has ended, before the verdict is written*: the standing is as it was at the claim, and the journal says how the hub
+  ended. ``judge`` decides by these two alone, so the next node comes to the same verdict, at its own time.
+- *After the verdict is written*: nothing is left to do. A verdict that comes twice has the old fence, and changes nothing.
+
+If the hub is killed with its node, that is the death of the hub; after a reboot (another boot id than that of the claiming
+node) it is not a strike. In every case the run is resumed from its journal or not at all, so a wrong judgement can delay a run or
+hold it, but not repeat a finished step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Notices: a person learns that a run waits for an answer, ended, failed, is out of budget or is paused.
 
-What the facts of a run are is decided above (``runtime/state/notable.py``). Here they become notices (``_notice.py``), rows of the
-user's outbox (``_queue.py``), and are sent (``_delivery.py``, ``_send.py``). Start with ``_delivery.py``. If the hub is killed before
-a notice is sent, its notifier sends it (``runtime/hub/notifier.py``), or else the daemon of the user.
+What the facts of a run are is decided above (``runtime/state/notable.py``). Here they become notices (``_notice.py``), rows of
+the user's outbox (``_queue.py``), and are sent (``_delivery.py``, ``_send.py``). Start with ``_delivery.py``. If the hub is
+killed before a notice is sent, its notifier sends it (``runtime/hub/notifier.py``), or else the daemon of the user.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Its parts are useful by themselves: ``capture`` takes a snapshot of a workspace, ``iter_receipts`` reads what a run has to show.
 ``_task.py`` is where to begin reading: it chooses the next stage of a task.
 
-``program/`` is the program itself, which a run keeps a copy of; ``records/`` what a run leaves, ``snapshot/`` the id of a workspace,
-``worktree/`` tasks in parallel, ``report/`` the report for the person who takes the work over.
+``program/`` is the program itself, which a run keeps a copy of; ``records/`` what a run leaves, ``snapshot/`` the id of a
+workspace, ``worktree/`` tasks in parallel, ``report/`` the report for the person who takes the work over.
 
 Every name is imported when it is first used.
 """

@@ -1,7 +1,8 @@
 """Pattern tracking: what code agents write, how it comes from earlier code, and who keeps that knowledge.
 
 The tracker in ``pattern/`` makes events durable (``pattern/_tracker.py``), the daemon in ``daemon/`` delivers them
-(``daemon/_daemon.py``), the service in ``lineage/`` keeps the graph (``lineage/_store.py``). Names are loaded when they are first used.
+(``daemon/_daemon.py``), the service in ``lineage/`` keeps the graph (``lineage/_store.py``). Names are loaded when they are first
+used.
 """
 
 from __future__ import annotations

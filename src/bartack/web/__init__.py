@@ -6,7 +6,8 @@ killed at any moment, and no run notices. Only the command imports this package,
 Read ``_app.py`` first (what a request passes on its way), then ``_guard.py`` (which requests are answered), ``_server.py`` (the
 process) and ``_site.py`` (what all requests share). Its folders, of which each imports only later ones and these modules:
 
-- ``pages/``: HTML, from the templates in ``templates/``, kept up to date by the scripts in ``static/``. Its door says how to add a page.
+- ``pages/``: HTML, from the templates in ``templates/``, kept up to date by the scripts in ``static/``. Its door says how to add
+  a page.
 - ``api/``: the endpoints of the JSON API.
 - ``streams/``: what a page gets when a run changes. ``streams/_run_stream.py`` says why no page misses or doubles a change.
 - ``reading/``: how view models are made of a run; ``reading/_moment.py`` is a run at one of its entries.

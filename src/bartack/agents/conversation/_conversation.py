@@ -10,6 +10,37 @@ So a conversation can be driven by a hub's loop as well as by a test with a cloc
 
 This file owns the states and what follows from a failure. Its parts own the rest: ``_attempts.py`` counts, ``_watchdog.py`` knows
 the time limits, ``_tool_calls.py`` the tools, ``_answer.py`` what an answer must be, ``_dialect.py`` how the agent is spoken to.
+
+**Why no finished call is paid twice.** Hub, keeper and agent may be killed between any two statements. The promise is: if the agent
+had given a whole answer, no model is asked again for it. It holds because each part of a call is on disk before the next begins:
+
+1. *The step, before the start.* The kernel records ``step.started`` with the key, the number of the attempt and the reserved money,
+   and starts the call after that commit (``PromptDesk._start`` in ``runtime/kernel/prompts.py``). So an agent works only for a step
+   that the journal has open. The next hub finds it open and counts one attempt more: any attempt after the first
+   means that an agent may have been called for this step. At the first none was: what its directory may have belongs to an earlier
+   step of the same key that failed, or whose answer was refused.
+2. *One place, one speaker.* The id of the conversation is made of the run and the key of the step, so every attempt looks into
+   the same directory. Its ``stream.ndjson`` is locked by the process that speaks (``program/_lease.py``). A new hub starts
+   nothing before the process trees of the last one are gone (``supervision/parent/guardian.py``), so nothing is added to the
+   stream while it is read.
+3. *The prompt, before it is sent.* ``copy_out`` is called before the bytes go to the process (``ProgramCall._do``): it marks the
+   stream. What follows the newest mark answers the newest prompt. An answer before it was refused, or another prompt followed it.
+4. *The answer, before it is an outcome.* Claude Code writes to the stream itself; the keeper copies the lines of an ACP agent to
+   it; Codex keeps its thread on disk. No hub has to be there for that. The lines of the line protocol come through a pipe, and
+   are copied when they are read. In every kind the line is in the stream before ``Done`` leaves: ``ProgramCall.line_came`` copies
+   before it performs actions.
+5. *The outcome, before it is seen.* ``Done`` becomes ``step.finished``, and the worker gets the value after that commit. From then
+   on the replay has the value, and no call is made.
+6. *The harvest.* A hub that dies between 4 and 5 leaves an open step and an answer. From the second attempt on, the next hub asks
+   ``recover`` for it before anything is started (``ProgramCall.begin``). ``begin`` gives it to ``take_answer``, as if it had come
+   now: with the same checks of the schema and the files, and without ``NeedProcess``. Codex is the exception: only it can read its
+   thread, so its process is started. But a turn that was completed for this key is found by the id of its message
+   (``codex/_history.py``), and no turn is begun.
+
+What can cost something again is a call that was *not* finished: the agent continues its session, with the outcomes of the tools
+that have ended, and what the killed process had used is counted (``Attempts.used_before``). An agent of the line protocol whose
+answer was still in the pipe gets the same command again, with the same idempotency key, and answers from its own memory. Streams
+are not synced: after a power cut an answer that was not recorded may be lost, and is asked for again.
 """
 
 from __future__ import annotations

@@ -4,6 +4,20 @@ A *delegate* starts workers and waits for all of them. A *spawn* starts one with
 worker is one line of the journal, together with what was waiting for just that: the outcome of its delegate if it was the last
 worker of it, the end of the run if it was the first worker of all. So no hub ever finds one without the other.
 
+**What a resumed delegate does.** The delegate and all its workers are one line of the journal, too (``_make``), so a hub that
+resumes finds it not begun, or with every worker. ``ProcessDesk.resumed`` starts a process for each worker that has not ended, as
+far as the limit of its delegate allows; the worker that waits is one of them. It replays, comes to the open delegate, and
+``resume`` looks at the workers of that:
+
+- One has ended with a final error, and failures are not collected: the delegate was being cancelled when the hub died. The
+  cancellation continues: the rest is ended, and the step fails when their processes are gone.
+- All have ended: the step gets its outcome from their recorded results. The end of the last worker is one line with the outcome, so
+  this is only found where a worker was set back to before its delegate (``rewind``) and has asked for the same workers again.
+- Otherwise it waits on. It starts nothing, and its deadline has the time that is left: time without a hub does not count. The
+  outcome comes with the end of the last worker, whether or not the waiting worker is connected by then.
+
+A worker that crashed alone is the same case, except that the other workers have kept their processes.
+
 ``processes.py`` starts and stops the processes, ``workers.py`` decides what a crash means, ``failure.py`` what an exception
 means.
 """

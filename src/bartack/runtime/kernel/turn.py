@@ -25,9 +25,12 @@ entries that are not durable, with the whole memory of the hub.
    brings it about again.
 4. *With the next commit.* An entry recorded without ``sync``, and an action ``with_next_commit``, do not ask for a commit but
    share the next one. That is for facts on which nothing waits: a line that was printed, the value of a harmless step. Losing
-   them costs nothing, since the worker then executes that step again and no other process has seen the old value: the hub
-   starts no command with it, by (5), and the worker begins no body and writes no file until it is durable
-   (``Requests.note_open`` in ``scheduler/requests.py``).
+   them costs nothing, since the worker then executes that step again and no other process has seen the old value: the hub starts
+   no command with it, by (5), and the worker begins no body and writes no file until it is durable (``Requests.note_open`` in
+   ``scheduler/requests.py``). The actions are notes for people, and ``CloseConnection``. To close a connection shows nothing of
+   the state, so it needs no entry to be durable. It is in the list all the same, since the frames that were decided before it
+   must leave first. It may come late, because the peer was removed from the turn, or the frame that led to it was not taken; and
+   it may be lost, because every connection ends with the hub.
 5. *Before the commit.* A worker uses the value of a harmless step (the time, a random number, the content of a file) before
    it is durable: it made the value itself and only reports it (``Note``). From the report to the next commit the turn is
    ``exposed``, that is, the program has seen a value that a crash would take back. ``before_commit`` lets an action start at

@@ -2,6 +2,26 @@
 
 This is the only way a state changes, and it takes the same entries when the hub writes them and when a journal is read again: that
 is what makes recovery one code path.
+
+**Why one function suffices.** When the hub records an entry, it stages it in the journal and calls ``apply`` with the data, its
+``seq`` and its value (``Turn.record`` in ``runtime/kernel/turn.py``). When the journal is read, ``add_entry`` decodes the same
+data and calls ``apply`` with the same ``seq`` and value. Both begin with an empty ``State`` and take the entries in the order of
+``seq``. So if every function here depends on its arguments alone, the state after entry n is the same in the hub that wrote it,
+in the hub that resumes the run, and in every view, by induction over n. Entries that a crash took away were applied only in
+memory that is gone.
+
+What follows for each function here:
+
+- *It reads nothing else*: no clock, no file, no setting, no environment, no random number, nothing that only the hub has
+  (processes, connections, timers). What a decision needs of these is put into the entry by the desk that decides. A value over 64
+  KiB is a reference here and is not loaded.
+- *It decides nothing and refuses nothing.* An entry is a fact. What must not happen is refused before it is recorded; a check
+  that failed here would keep the run from ever being opened again. The assertions state only what the order of entries guarantees.
+- *A time is only for durations.* ``at`` is read twice, by the journal and by the turn, and may differ by microseconds between the
+  hub that wrote the entry and a reader. Nothing may compare two of them for equality, or order entries by them: that is what
+  ``seq`` is for.
+- *An old entry keeps its meaning.* Journals of earlier versions are read by these functions; a new meaning is a new member with a
+  default, or a new kind. An entry of an unknown kind changes nothing.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _EVENTS: Final = f"""\
 ## Events
 
 `GET {API}/runs/RUN/events` and `GET {API}/events` are streams of server-sent events (`text/event-stream`). The data of an event is
-one line of JSON, its `id` the last entry that it takes into account. A page that comes back gives that as `since`.
+one line of JSON, its `id` the last entry up to which the reader has everything. A page that comes back gives that as `since`.
 
 The first change is sent at once, then there are at most ten frames a second of at most 64 kB. A reader that is further back, or
 did not take a frame for 2 seconds, gets `reset`. A comment is sent every 15 seconds.

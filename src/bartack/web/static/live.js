@@ -275,8 +275,9 @@ function open() {
   source = new EventSource(address());
   for (const name of ["hello", "parts", "bars", "talk", "reset", "over"]) {
     source.addEventListener(name, (event) => {
-      const data = JSON.parse(/** @type {MessageEvent} */ (event).data);
-      if (data.seq) seq = data.seq;
+      const { data: text, lastEventId } = /** @type {MessageEvent} */ (event);
+      const data = JSON.parse(text);
+      seq = Number(lastEventId) || seq; // not `data.seq`: the rest of the frame may still be lost
       handle(name, data);
     });
   }

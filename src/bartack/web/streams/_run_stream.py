@@ -1,4 +1,30 @@
-"""The events of one run: its bars, the parts of its page that changed, or the lines of one call as they come."""
+"""The events of one run: its bars, the parts of its page that changed, or the lines of one call as they come.
+
+**Why a page neither misses nor doubles a change.** A page is rendered at an entry, and says so when it opens the stream: ``since``.
+From then on the stream knows which entry the page shows (``_seq``), and each frame takes the page from there to the last entry that
+was read. Frames are computed from the two entries and not collected on the way, so nothing waits in a queue that could overflow.
+
+- *Bars* are what was opened or closed after ``_seq``, up to the last entry. ``_seq`` is raised in the same call, and the loop that
+  calls it sends each frame before it asks for the next. So an entry is in one frame.
+- *Parts*, rows of steps and lines of a call are replaced as a whole, by their id: to send one twice changes nothing.
+  ``ChangedParts`` has the models that the page shows. After a reconnect these are the parts at ``since``, so whatever differs
+  from then is sent.
+- *A connection may break in the middle of a frame.* The id of an event is the entry up to which the page has everything: the old
+  one for parts, the new one for the bars, which come last. The page opens the next stream with the last id that it got. So if
+  it has the bars, it has the whole frame; if not, the frame is computed again, and what it gets twice are parts.
+
+If the way from one entry to the other cannot be computed, the page gets ``reset`` and asks for itself again, complete:
+
+- ``journal``: an entry after ``_seq`` undid steps that the page may show, or the follower began anew because entries that it had
+  read are gone (its ``generation`` counts that).
+- ``built``: the journal was still being read when the page was made.
+- ``behind``: the page took a frame too slowly, or the frame would be too large.
+
+A power cut can take back entries that a page has shown, and it ends this server, too. The next server has another mark, which
+``hello`` carries; a page of an earlier server asks for itself again, because numbers of rows are valid in one process only. The
+same is not noticed in one case: another program replaced the journal (a backup was restored) while the page had no stream, and
+the server lived on. Then the page has to be loaded again by its reader.
+"""
 
 from __future__ import annotations
 
@@ -200,14 +226,15 @@ class RunStream:
     def _changes(self) -> bytes:
         view = self._view()
         before, self._seq = self._seq, view.seq
-        found = b""
-        if view.seq > before:
-            found += self._bars(view, before)
-        found += self._parts(view)
+        # Bars come last, and only they have the new entry as their id: a page that gets a part of the frame asks for all of it
+        # again.
+        found = self._parts(view, before)
         if self._query.view == "steps" and view.seq > before:
             found += self._step_rows(view, before)
         elif self._talk is not None:
-            found += self._lines(view)
+            found += self._lines(view, before)
+        if view.seq > before:
+            found += self._bars(view, before)
         status = run_status(view)
         if status in TERMINAL and not view.is_active:
             found += self._end(status)
@@ -234,29 +261,29 @@ class RunStream:
         self._kinds, self._lanes = len(kinds), len(columns.lanes)
         return event("bars", view.seq, view.hider.hide(bars))
 
-    def _parts(self, view: RunView) -> bytes:
+    def _parts(self, view: RunView, before: int) -> bytes:
         parts = self._changed.take(self._page.parts(view), view.seq)
-        return b"" if parts is None else event("parts", view.seq, parts)
+        return b"" if parts is None else event("parts", before, parts)
 
     def _step_rows(self, view: RunView, before: int) -> bytes:
         rows = self._steps.since(view, before)
         if not rows:
             return b""
         rendered = [self._changed.render(part) for part in rows]
-        return event("parts", view.seq, Parts(seq=view.seq, set=rendered))
+        return event("parts", before, Parts(seq=view.seq, set=rendered))
 
-    def _lines(self, view: RunView) -> bytes:
+    def _lines(self, view: RunView, before: int) -> bytes:
         assert self._talk is not None, "the page of a call has lines"
         call, lines = self._talk.read(view)
         found = b""
         if lines:
-            found += event("talk", view.seq, view.hider.hide(TalkLines(key=self._talk.key, lines=lines)))
+            found += event("talk", before, view.hider.hide(TalkLines(key=self._talk.key, lines=lines)))
             said = [view.hider.hide(said_line(line)) for line in lines]
             rendered = [self._call.render(Part(f"l{line.n}", "line", line)) for line in said]
-            found += event("parts", view.seq, Parts(seq=view.seq, set=rendered))
+            found += event("parts", before, Parts(seq=view.seq, set=rendered))
         if call is not None:
             parts = self._call.take([Part("call", "call", view.hider.hide(call))], view.seq)
-            found += b"" if parts is None else event("parts", view.seq, parts)
+            found += b"" if parts is None else event("parts", before, parts)
         return found
 
 
