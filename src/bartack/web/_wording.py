@@ -7,37 +7,9 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
-Meaning = Literal["agent", "command", "message", "wait", "code", "question"]
-
-MEANINGS: Final[dict[str, Meaning]] = {
-    "think": "agent",
-    "tool": "agent",
-    "shell": "command",
-    "ask": "question",
-    **dict.fromkeys(("delegate", "join", "sleep", "timeout", "down", "receive", "drain"), "wait"),
-    **dict.fromkeys(
-        (
-            "send",
-            "ack",
-            "nack",
-            "call",
-            "reply",
-            "withdraw",
-            "send_supervised",
-            "broadcast",
-            "publish",
-            "subscribe",
-            "unsubscribe",
-            "register",
-            "declare",
-            "close",
-        ),
-        "message",
-    ),
-}
-"""What the kinds of steps mean to people; all others are code."""
+from bartack.runtime.protocol.steps import MEANINGS, Meaning
 
 UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"

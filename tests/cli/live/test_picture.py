@@ -79,6 +79,7 @@ def test_workers_are_named_by_what_tells_them_from_their_siblings(story: Begin) 
         ("shell", "make all", ("busy", "shell", "shell", "make all")),
         ("receive", "findings", ("waits", "receive findings", "receive", "findings")),
         ("sleep", "30 s", ("waits", "sleep", "sleep", "30 s")),
+        ("send_supervised", "inbox", ("waits", "send_supervised", "send_supervised", "inbox")),
         ("body", "team.crunch", ("busy", "step", "step", "team.crunch")),
         ("delegate", "one", ("none", "delegate", "delegate", "one")),
     ],

@@ -21,6 +21,7 @@ from bartack.cli.live._draw import NAMES, UTF8, Asked, Box, Doing, Picture, Row,
 from bartack.cli.live._names import TaskFacts, name_of, place_of, planned_tasks
 from bartack.errors import BartackError
 from bartack.runtime.protocol.step_key import step_key
+from bartack.runtime.protocol.steps import WAITS
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.timeline import name_deadlock
@@ -35,22 +36,6 @@ PROMPTS: Final = 512
 """The largest number of prompts that are kept decoded."""
 STEP: Final = 4
 """The column of names becomes wider by this many columns at a time."""
-_WAITS: Final = frozenset(
-    {
-        "receive",
-        "sleep",
-        "sleep_until",
-        "ask",
-        "join",
-        "down",
-        "drain",
-        "call",
-        "send",
-        "broadcast",
-        "publish",
-    }
-)
-"""Kinds of steps in which a worker waits for something else."""
 
 
 class _CommandFacts(msgspec.Struct):
@@ -303,7 +288,7 @@ class _Rows:
             return "none", "delegate", "delegate", several
         if step.step == "ask":
             return "waits", "ask", "asks", f"{step.question}: {step.about}"
-        if step.step in _WAITS:
+        if step.step in WAITS:
             mailbox = step.step in {"receive", "drain"}
             return "waits", f"{step.step} {step.about}" if mailbox else step.step, step.step, step.about
         if step.step == "shell" and self._is_pipeline:

@@ -68,6 +68,45 @@ CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLES
 BODIES: Final = frozenset({"body", "write", "append"})
 """Steps that are executed in the worker's own process."""
 
+Meaning = Literal["agent", "command", "message", "wait", "code", "question"]
+"""What a step is to people, in colours and lists: an agent works, a command runs, and so on."""
+
+MEANINGS: Final[dict[str, Meaning]] = {
+    **dict.fromkeys(("think", "tool"), "agent"),
+    "shell": "command",
+    "ask": "question",
+    **dict.fromkeys(("delegate", "join", "sleep", "timeout", "down", "receive", "drain"), "wait"),
+    **dict.fromkeys(
+        ("send", "call", "send_supervised", "broadcast", "publish", "ack", "nack", "reply"), "message"
+    ),
+    **dict.fromkeys(
+        ("withdraw", "subscribe", "unsubscribe", "register", "declare", "close", "stats"), "message"
+    ),
+    **dict.fromkeys(
+        ("spawn", "stop", "restart", "monitor", "demonitor", "link", "unlink", "trap", "fail"), "code"
+    ),
+    **dict.fromkeys(("body", "write", "append", "version", "print", "log", "left", "budget"), "code"),
+    **dict.fromkeys(("now", "random", "uuid", "read", "read_bytes", "exists", "list", "env"), "code"),
+}
+"""What every kind means to people; ``tool`` is the call of a tool by an agent, which is shown like a step."""
+
+WAITS: Final = frozenset(
+    {
+        "receive",
+        "drain",
+        "sleep",
+        "ask",
+        "join",
+        "down",
+        "call",
+        "send",
+        "send_supervised",
+        "broadcast",
+        "publish",
+    }
+)
+"""Kinds in which a worker that has one open waits for something else and does nothing itself."""
+
 _WORDS: Final = {
     "append": "an append to the file",
     "ask": "the question",
@@ -121,8 +160,8 @@ class ShellArgs(Args, frozen=True):
     """Commands, each a list of exact words, connected by pipes; or a form. No shell reads them.
 
     The status of a form is a value even if its program was not found. ``shown`` is a form as people may read it, without secrets;
-    ``live``: its output is shown while it runs, and that only the end of it is kept. With ``kept_bytes`` no more than so
-    much of the end of each output is kept, and no secrets.
+    ``live``: its output is shown while it runs, and only the end of it is kept. With ``kept_bytes`` at most that many
+    bytes of the end of each output are kept, and no secrets.
     """
 
     pipeline: list[list[str]] = []

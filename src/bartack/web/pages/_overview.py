@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bartack.web._wording import MEANINGS
+from bartack.runtime.protocol.steps import MEANINGS
 from bartack.web.pages._frame import RunPage, RunTab
 from bartack.web.reading._moment import read_moment
 from bartack.web.reading._travel import read_travel

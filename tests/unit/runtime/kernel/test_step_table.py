@@ -12,6 +12,22 @@ from bartack.runtime.protocol import steps as s
 MAKE = s.ShellArgs(pipeline=[["make"]])
 
 
+def listed_kinds() -> set[str]:
+    """The kinds in the table of the protocol's docstring."""
+    table = re.split(r"^=+ =.*$", s.__doc__ or "", flags=re.MULTILINE)[2]
+    rows = [re.split(r"\s(?:hub|worker)\b", row)[0] for row in table.strip().splitlines()]
+    return {kind for row in rows for kind in row.split()}
+
+
+def test_every_kind_of_step_is_listed_has_a_handler_and_a_meaning() -> None:
+    handled = set(Stage().core.steps.kinds)
+
+    assert listed_kinds() == set(s.MEANINGS) - {"tool"}
+    assert handled <= listed_kinds()
+    assert listed_kinds() >= s.WAITS | s.HARMLESS | s.CLEANUP | s.BODIES
+    assert handled >= s.WAITS
+
+
 def test_a_step_that_nobody_knows_is_an_error_of_that_step() -> None:
     main = Stage().begin()
 
