@@ -207,6 +207,16 @@ def test_the_kernel_breaks_no_rule_of_its_wiring(rule: Callable[[ast.AST], list[
     assert {name: places for name, places in found.items() if places} == NOTHING
 
 
+@pytest.mark.parametrize("room", ["hub", "client", "memory", "program", "rundir"])
+def test_no_room_around_the_kernel_changes_the_state(room: str) -> None:
+    """They read it, and have the kernel record what they want changed; only ``state/apply.py`` changes it."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (SRC / room).rglob("*.py")}
+    found = {path.name: changes_of_state(tree) for path, tree in trees.items()}
+
+    assert trees
+    assert {name: places for name, places in found.items() if places} == NOTHING
+
+
 @pytest.mark.parametrize(
     ("rule", "code"),
     [

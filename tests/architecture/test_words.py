@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-RUNTIME: Final = ROOT / "src/bartack/runtime"
+SRC: Final = ROOT / "src/bartack"
+PACKAGES: Final = sorted(path.parent.name for path in SRC.glob("*/__init__.py"))
 FOLDERS: Final = ("src", "docs", "examples", "bench")
 PAGES: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
 TEXT: Final = frozenset({".py", ".md", ".pw", ".toml", ".json", ".sh", ".txt"})
@@ -164,9 +165,12 @@ def test_only_the_newest_version_of_the_changelog_is_read() -> None:
     assert newest("# Changelog\n\n## 2\n\n- two\n\n## 1\n\n- one\n") == "# Changelog\n\n## 2\n\n- two\n"
 
 
-def test_a_public_class_name_of_the_runtime_has_one_meaning() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_public_class_name_of_a_package_has_one_meaning(package: str) -> None:
     names = Counter(
-        name for path in RUNTIME.rglob("*.py") for name in _CLASS.findall(path.read_text(encoding="utf-8"))
+        name
+        for path in (SRC / package).rglob("*.py")
+        for name in _CLASS.findall(path.read_text(encoding="utf-8"))
     )
 
     assert {name for name, count in names.items() if count > 1} == set()

@@ -22,7 +22,7 @@ from bartack.agents import AgentRequest, AgentResult, command_key
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents.config import ProtocolConfig
 from bartack.agents.contract import ToolOutcome
-from bartack.agents.conversation._actions import CallOut, Done, Judge, NeedProcess, Send
+from bartack.agents.conversation._actions import CallOut, Done, JudgeFiles, NeedProcess, Send
 from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.program_config import NdjsonConfig
 from bartack.agents.protocol.lines import read_command, read_line, write_line
@@ -182,7 +182,7 @@ class Talk:
                 match action:
                     case NeedProcess():
                         self.talk.attached(Link(pid=17))
-                    case Judge():
+                    case JudgeFiles():
                         self.talk.judged([])
                     case CallOut(call_id=call_id, arguments=arguments):
                         self.calls.append(encode(arguments))

@@ -16,7 +16,7 @@ from bartack.web._sessions import session_of
 from bartack.web._site import site_of
 from bartack.web._templates import PartRenderer
 from bartack.web.reading._open import follow
-from bartack.web.reading._steps import StepQuery
+from bartack.web.reading._steps import StepFilter
 from bartack.web.streams._list_stream import ListStream
 from bartack.web.streams._run_stream import RunStream
 from bartack.web.streams._sse import EventResponse
@@ -30,7 +30,7 @@ async def _run_events(request: Request) -> Response:
         await followed.wait_until_built()
     if followed.follower.state == "deleted":
         raise JournalNotFoundError(str(followed.run.path))
-    steps = StepQuery(
+    steps = StepFilter(
         query.worker, frozenset(query.kind), frozenset(query.status), query.q, everything=query.all
     )
     session = session_of(request)

@@ -21,7 +21,7 @@ from bartack.agents.conversation._actions import (
     AskOut,
     CallOut,
     Done,
-    Judge,
+    JudgeFiles,
     NeedProcess,
     ReleaseProcess,
     Report,
@@ -306,7 +306,7 @@ class Stage:
             case StopProcess():
                 assert self.process is not None
                 self.process.status = 0 if self.process.status is None else self.process.status
-            case Judge(artifacts=artifacts):
+            case JudgeFiles(artifacts=artifacts):
                 talk.judged(verify_artifacts(talk.request, artifacts))
             case CallOut():
                 outcome = self.tools(action)

@@ -22,11 +22,11 @@ from bartack.agents.acp._history import History
 from bartack.agents.acp._opening import Opening, SessionFiles, Start
 from bartack.agents.acp._outcomes import STOPS, Stop, failure_of
 from bartack.agents.acp._prompts import task_text
-from bartack.agents.acp._reporter import Reporter
+from bartack.agents.acp._reporter import UpdateReporter
 from bartack.agents.acp._requests import AgentWishes, TextFiles
 from bartack.agents.acp._step_tools import StepTools, step_tools
 from bartack.agents.acp._tools import ToolReports, own_tool
-from bartack.agents.acp._turn import Turn
+from bartack.agents.acp._turn import PromptTurn
 from bartack.agents.acp._wire import Wire
 from bartack.agents.contract import AgentAnswer
 from bartack.agents.conversation._conversation import Conversation
@@ -50,7 +50,7 @@ from bartack.agents.protocol.messages import Event, Reason, ToolProblem
 Phase = Literal["opening", "prompt", "over"]
 
 
-class CallFiles(SessionFiles, TextFiles, Protocol):
+class AcpFiles(SessionFiles, TextFiles, Protocol):
     """What a conversation wants written down, and text files."""
 
     def prompt_sent(self, attempt: int) -> None:
@@ -83,7 +83,7 @@ class AcpV1:
         *,
         config: AcpConfig,
         permissions: ToolPermissions,
-        files: CallFiles,
+        files: AcpFiles,
         redact: Callable[[bytes], bytes],
     ) -> None:
         self.command_id = ""
@@ -93,13 +93,13 @@ class AcpV1:
         self._faults = BadLines(talk)
         self._opening = Opening(talk, config, files, self._wire, self._faults, self._begin_prompt)
         self._wishes = AgentWishes(talk, permissions, files, self._wire, redact)
-        self._reporter = Reporter(talk, redact)
+        self._reporter = UpdateReporter(talk, redact)
         self._own_tools = [tool.name for tool in step_tools(talk.request)]
         self._phase: Phase = "opening"
         self._start: Start | None = None
         self._tools: StepTools | None = None
         self._reports = ToolReports()
-        self._turn = Turn()
+        self._turn = PromptTurn()
         self._cost_usd = 0.0
         """What the session has cost, as the agent counts it."""
         self._past = History()
@@ -170,7 +170,7 @@ class AcpV1:
 
     def _send_prompt(self, text: str) -> None:
         self._files.prompt_sent(self._talk.attempts.number)
-        self._turn = Turn(self._cost_usd, self._reports)
+        self._turn = PromptTurn(self._cost_usd, self._reports)
         if self._tools is not None:
             self._tools.value = msgspec.UNSET
         self._phase = "prompt"
@@ -279,7 +279,7 @@ class AcpV1:
             value = msgspec.UNSET if self._tools is None else self._tools.value
             talk.take_answer(self._event(turn, result, value))
 
-    def _event(self, turn: Turn, result: Json, value: object) -> Event:
+    def _event(self, turn: PromptTurn, result: Json, value: object) -> Event:
         talk = self._talk
         usage = turn.usage(object_of(result, "usage"))
         return completed(talk.request, talk.agent, turn.text, value, usage, talk.clock.now_us())

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.agents.acp._messages import PROMPT, UPDATE
-from bartack.agents.acp._turn import Turn
+from bartack.agents.acp._turn import PromptTurn
 from bartack.agents.program._json_lines import Json, JsonLine, object_of, text_of
 from bartack.agents.program._stream import SENT
 from bartack.agents.protocol.messages import Usage
@@ -51,7 +51,7 @@ class History:
         self.cost_usd = 0.0
         self.asked_for: Json = {}
         self.answer: JsonLine | None = None
-        self.turn = Turn()
+        self.turn = PromptTurn()
         self.value: object = msgspec.UNSET
         """What was given with the tool ``answer`` since the newest prompt."""
         self._spent: list[tuple[str, Usage]] = []
@@ -121,7 +121,7 @@ class History:
         self.was_asked = True
         self.asked_for = mark
         self.answer = None
-        self.turn = Turn(self.cost_usd)
+        self.turn = PromptTurn(self.cost_usd)
         self.value = msgspec.UNSET
         self._prompt = None
 

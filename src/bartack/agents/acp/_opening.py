@@ -11,7 +11,7 @@ from bartack.agents.acp import _messages as m
 from bartack.agents.acp._faults import BadLines
 from bartack.agents.acp._history import History
 from bartack.agents.acp._outcomes import failure_of
-from bartack.agents.acp._session import Abilities, find_model
+from bartack.agents.acp._session import SessionAbilities, find_model
 from bartack.agents.acp._wire import Wire
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
@@ -74,13 +74,13 @@ class Opening:
         self._faults = faults
         self._ready = ready
         self._start = Start([], _drop)
-        self._abilities = Abilities({})
+        self._abilities = SessionAbilities({})
 
     def prepare(self, start: Start) -> None:
         """A new process is about to be started."""
         self._start = start
         self.session = ""
-        self._abilities = Abilities({})
+        self._abilities = SessionAbilities({})
 
     def begin(self) -> None:
         """The process can be written to."""
@@ -129,7 +129,7 @@ class Opening:
         if version is True or version != m.PROTOCOL:
             talk.end_attempt("start_failed", f"it speaks version {version} of ACP, not {m.PROTOCOL}")
             return
-        self._abilities = Abilities(result)
+        self._abilities = SessionAbilities(result)
         link.introduction = self._abilities.program
         problem = self._abilities.too_old(self._config.min_version)
         if problem:

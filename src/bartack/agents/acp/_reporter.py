@@ -19,7 +19,7 @@ MOST_INPUT: Final = 4096
 """Bytes of what a tool is used with."""
 
 
-class Reporter:
+class UpdateReporter:
     """Reports for one call."""
 
     def __init__(self, talk: Conversation[JsonRead], redact: Callable[[bytes], bytes]) -> None:

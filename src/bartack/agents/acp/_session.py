@@ -14,7 +14,7 @@ _LOGIN: Final = re.compile(
 _SHOWN: Final = 200
 
 
-class Abilities:
+class SessionAbilities:
     """The answer to ``initialize``."""
 
     def __init__(self, result: Json) -> None:

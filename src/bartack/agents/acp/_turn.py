@@ -13,7 +13,7 @@ MOST_TEXT: Final = 8 * 1024 * 1024
 """Characters of a reply; the rest is left out."""
 
 
-class Turn:
+class PromptTurn:
     """What happened since a prompt was sent.
 
     A reply of the model begins with the first thing that it says or calls after a tool has ended; ``replies`` counts them.

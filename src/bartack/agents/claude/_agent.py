@@ -20,7 +20,7 @@ from bartack.agents.claude._lines import PROMPT
 from bartack.agents.claude._own_tools import PREFIX
 from bartack.agents.claude._past import SKIPPED, TOOL, Past
 from bartack.agents.claude._schemas import schema_text
-from bartack.agents.claude._spent import Spending
+from bartack.agents.claude._spent import StreamUsage
 from bartack.agents.claude._texts import prompt_text, rejection_text, resumed_text
 from bartack.agents.contract import AgentCapabilities, AgentRequest, CallNotice
 from bartack.agents.conversation._conversation import Conversation
@@ -250,10 +250,10 @@ class ClaudeCall:
         return usd, turns
 
     def _read_past(self, folder: Path) -> Past:
-        spending = partial(Spending, self._adapter.surroundings.prices, self._request.budget.usd)
+        spending = partial(StreamUsage, self._adapter.surroundings.prices, self._request.budget.usd)
         return Past(Stream(folder, -1).read_forwards(SKIPPED), spending)
 
-    def _count(self, processes: list[Spending]) -> None:
+    def _count(self, processes: list[StreamUsage]) -> None:
         for spending in processes:
             self.talk.attempts.used_before(spending.usage)
             self.talk.usd_estimated |= spending.is_estimated

@@ -29,7 +29,7 @@ from bartack.agents.claude._outcome import (
 from bartack.agents.claude._own_tools import OwnTools
 from bartack.agents.claude._reporter import Reporter
 from bartack.agents.claude._schemas import unwrapped
-from bartack.agents.claude._spent import Spending
+from bartack.agents.claude._spent import StreamUsage
 from bartack.agents.claude._turn import Turn
 from bartack.agents.contract import AgentAnswer
 from bartack.agents.conversation._actions import Send
@@ -188,7 +188,7 @@ class ClaudeDialect:
         final = {"auth_failed", "not_found", "context_too_long", "bad_request", "refused"}
         return AgentFailure(judged.code, judged.message) if judged.code in final else None
 
-    def recovered(self, spending: Spending) -> None:
+    def recovered(self, spending: StreamUsage) -> None:
         """What the process had used that wrote the answer which ``recover`` gets."""
         self._spending = spending
         self._talk.usd_estimated |= spending.is_estimated
@@ -315,8 +315,8 @@ class ClaudeDialect:
 
     # The end of a turn.
 
-    def _new_spending(self) -> Spending:
-        return Spending(self._settings.prices, self._talk.request.budget.usd)
+    def _new_spending(self) -> StreamUsage:
+        return StreamUsage(self._settings.prices, self._talk.request.budget.usd)
 
     def _note_usage(self, line: Json, *, final: bool) -> None:
         if self._spending.take(line) and self._talk.state in {"running", "cancelling"}:

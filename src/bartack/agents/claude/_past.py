@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from bartack.agents.claude._own_tools import FinishedTool
-from bartack.agents.claude._spent import Spending
+from bartack.agents.claude._spent import StreamUsage
 from bartack.agents.claude._turn import Turn
 from bartack.agents.program._json_lines import Json, JsonLine, text_of
 from bartack.agents.program._stream import BEGUN, SENT, STARTED
@@ -23,8 +23,8 @@ SKIPPED: Final = (b'{"type":"user"', b'{"type":"stream_event"')
 class Past:
     """What was read. ``new_spending`` counts what one process used."""
 
-    def __init__(self, lines: Iterable[JsonLine], new_spending: Callable[[], Spending]) -> None:
-        self.processes: list[Spending] = []
+    def __init__(self, lines: Iterable[JsonLine], new_spending: Callable[[], StreamUsage]) -> None:
+        self.processes: list[StreamUsage] = []
         """What each process used."""
         self.finished: dict[str, FinishedTool] = {}
         """Tools whose results were sent."""

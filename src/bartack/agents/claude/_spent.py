@@ -19,7 +19,7 @@ SYNTHETIC: Final = "<synthetic>"
 """The model of replies that the program writes itself."""
 
 
-class Spending:
+class StreamUsage:
     """What one process, or one turn of it, has used so far.
 
     Args:

@@ -13,7 +13,7 @@ from bartack.agents._permissions import Decision, Denial
 from bartack.agents._tool_permissions import Decides
 from bartack.agents.codex import _messages as m
 from bartack.agents.codex._approvals import METHODS, Approval, decide, read_approval
-from bartack.agents.codex._thread import CodexThread, FinishedTool
+from bartack.agents.codex._thread import CodexThread, SentResult
 from bartack.agents.contract import AgentAnswer, AgentQuestion, CallPermission
 from bartack.agents.conversation._actions import Send
 from bartack.agents.conversation._conversation import Conversation
@@ -174,7 +174,7 @@ class ServerRequests:
             return
         rpc_id, name = waiting
         given = tool_answer(result, problem, self._store)
-        self._thread.finished[call_id] = FinishedTool(name, given.text)
+        self._thread.finished[call_id] = SentResult(name, given.text)
         self._reply(rpc_id, m.tool_reply(given.text, success=not given.is_error))
 
     # Questions.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from bartack.agents.codex._messages import LOGIN
-from bartack.agents.codex._thread import FinishedTool
+from bartack.agents.codex._thread import SentResult
 from bartack.agents.codex._tokens import priced, reply_usage
 from bartack.agents.program._json_lines import Json, JsonLine, JsonRead, object_of, objects_of, text_of
 from bartack.agents.program._stream import BEGUN, SENT, Stream
@@ -31,7 +31,7 @@ _READ_BACK: Final = frozenset(
 )
 
 
-class Past(NamedTuple):
+class ThreadPast(NamedTuple):
     """What a dead hub's part of a conversation shows.
 
     Attributes:
@@ -44,7 +44,7 @@ class Past(NamedTuple):
     """
 
     usage: Usage
-    finished: dict[str, FinishedTool]
+    finished: dict[str, SentResult]
     delivered: list[str]
     turns: dict[str, str]
     reported: Counter[str]
@@ -88,14 +88,16 @@ class CodexStream(Closing):
         """What comes from now on belongs to another step than what is there."""
         self._stream.mark(BEGUN)
 
-    def read_past(self, prices: Mapping[str, Price] | None = None) -> Past:
+    def read_past(self, prices: Mapping[str, Price] | None = None) -> ThreadPast:
         """What was copied before this process took the conversation, priced by the settings."""
         reader = _PastReader()
         for line in self._stream.read_forwards():
             reader.take(line.value)
         used = total_usage(reader.usages)
         usage = priced(used, reader.model, prices) if reader.usages else Usage()
-        return Past(usage, reader.finished, reader.delivered, reader.turns, reader.reported, reader.model)
+        return ThreadPast(
+            usage, reader.finished, reader.delivered, reader.turns, reader.reported, reader.model
+        )
 
     def close(self) -> None:
         """Release the conversation."""
@@ -108,7 +110,7 @@ class _PastReader:
     def __init__(self) -> None:
         self.model = ""
         self.usages: list[Usage] = []
-        self.finished: dict[str, FinishedTool] = {}
+        self.finished: dict[str, SentResult] = {}
         self.delivered: list[str] = []
         self.turns: dict[str, str] = {}
         self.reported: Counter[str] = Counter()
@@ -150,7 +152,7 @@ class _PastReader:
         call_id, name = self._calls.get(value.get("id"), ("", ""))
         items = objects_of(value, "result", "contentItems")
         if call_id and items:
-            self.finished[call_id] = FinishedTool(name, text_of(items[0], "text"))
+            self.finished[call_id] = SentResult(name, text_of(items[0], "text"))
 
 
 def _is_kept(read: JsonLine) -> bool:

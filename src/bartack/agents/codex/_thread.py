@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bartack.agents.program._continuation import continuation_text
 
 
-class FinishedTool(NamedTuple):
+class SentResult(NamedTuple):
     """A tool of ours whose result was sent."""
 
     name: str
@@ -25,7 +25,7 @@ class CodexThread:
     def __init__(self, thread: str = "", parent: str = "") -> None:
         self.id = thread
         self.parent = parent
-        self.finished: dict[str, FinishedTool] = {}
+        self.finished: dict[str, SentResult] = {}
         """Tools of ours that have ended, by call."""
         self.delivered: list[str] = []
         """Those of them whose results Codex has shown to have."""

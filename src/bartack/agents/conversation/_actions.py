@@ -35,7 +35,7 @@ class ReleaseProcess(NamedTuple):
     """The conversation no longer needs the process; it may serve other commands."""
 
 
-class Judge(NamedTuple):
+class JudgeFiles(NamedTuple):
     """Verify the files that an answer names, then call ``Conversation.judged``."""
 
     artifacts: list[Artifact]
@@ -84,7 +84,7 @@ Action = (
     | Send
     | StopProcess
     | ReleaseProcess
-    | Judge
+    | JudgeFiles
     | CallOut
     | AskOut
     | WithdrawOut

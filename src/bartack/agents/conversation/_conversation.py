@@ -71,7 +71,7 @@ from bartack.agents.conversation._actions import (
     Action,
     ActionQueue,
     Done,
-    Judge,
+    JudgeFiles,
     NeedProcess,
     ReleaseProcess,
     State,
@@ -377,7 +377,7 @@ class Conversation(Generic[R]):
             self.verdict = None
         if self.answer.has_files:
             self.state = "judging"
-            self.actions.add(Judge(self.answer.files))
+            self.actions.add(JudgeFiles(self.answer.files))
         else:
             self._accept(event, [])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from bartack.agents.guard._options import FETCHERS
-from bartack.agents.guard._syntax import Command, Node, Script, Step, walk
+from bartack.agents.guard._syntax import Node, Script, SimpleCommand, Step, walk
 from bartack.agents.guard._text import MARKS, PROCESS
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -59,7 +59,7 @@ def _is_fetching(node: Node) -> bool:
 
 def _printed(node: Node, upstream: Sequence[Node]) -> tuple[str, ...] | None:
     """What a command prints, if its words have it."""
-    if not isinstance(node, Command) or not node.words:
+    if not isinstance(node, SimpleCommand) or not node.words:
         return None
     name, *words = node.words
     if any(MARKS.search(word) for word in words):

@@ -16,7 +16,7 @@ from bartack.agents.guard._reader import read
 from bartack.agents.guard._rules import REASONS, check_write, rule_for
 from bartack.agents.guard._runners import Runners
 from bartack.agents.guard._scope import Scope
-from bartack.agents.guard._syntax import Command, Compound, Node, Redirect, Script, Step
+from bartack.agents.guard._syntax import Compound, Node, Redirect, Script, SimpleCommand, Step
 from bartack.agents.guard._text import GLOBS, HOME, MARKS, SPLIT, TILDE, WORKDIR, NotParsedError, show
 from bartack.agents.guard.policy import GuardPolicy
 
@@ -37,7 +37,7 @@ _PLACES: Final = ("HOME", "PWD", "OLDPWD", "CDPATH")
 _WRITING: Final = frozenset({">", ">>", ">|", "&>", "&>>", "<>", ">&"})
 
 
-class Finding(NamedTuple):
+class BrokenRule(NamedTuple):
     """A rule that a simple command breaks."""
 
     rule: str
@@ -46,7 +46,7 @@ class Finding(NamedTuple):
     subject: str
 
 
-class Judge:
+class ScriptJudge:
     """One judgement of one text.
 
     Attributes:
@@ -57,7 +57,7 @@ class Judge:
 
     def __init__(self, policy: GuardPolicy, places: Places, tool: str, *, strict: bool = False) -> None:
         self.places = places
-        self.findings: list[Finding] = []
+        self.findings: list[BrokenRule] = []
         self.commands: list[tuple[str, int, int]] = []
         self.stages: list[str] | None = None
         self._policy = policy
@@ -91,13 +91,13 @@ class Judge:
     def report(self, rule: str, subject: str) -> None:
         """Note a broken built-in rule."""
         if self._policy.builtin:
-            self.findings.append(Finding(rule, "deny", REASONS[rule], _shortened(subject)))
+            self.findings.append(BrokenRule(rule, "deny", REASONS[rule], _shortened(subject)))
 
     def report_unparsed(self, subject: str) -> None:
         """Note that something is not known."""
         if not self._allowed and (self._policy.builtin or self._rules):
             self.findings.append(
-                Finding("unparsed", self._unparsed, REASONS["unparsed"], _shortened(subject))
+                BrokenRule("unparsed", self._unparsed, REASONS["unparsed"], _shortened(subject))
             )
 
     # Scripts.
@@ -124,7 +124,7 @@ class Judge:
             self.run(nested.script, scope.copy())
         if node.redirects:
             self._redirects(node, scope)
-        if isinstance(node, Command):
+        if isinstance(node, SimpleCommand):
             self._command(node, scope, upstream, following)
         else:
             self._compound(node, scope, upstream)
@@ -149,7 +149,7 @@ class Judge:
         for part in node.parts:
             if upstream or node.redirects:
                 for step in part:
-                    if isinstance(step.node, Command):
+                    if isinstance(step.node, SimpleCommand):
                         step.node.redirects = [*_inputs(node.redirects), *step.node.redirects]
                 if upstream and part and part[0].operator != "|":
                     self._piped(part, scope, upstream)
@@ -186,7 +186,7 @@ class Judge:
     # Simple commands.
 
     def _command(
-        self, command: Command, scope: Scope, upstream: Sequence[Node], following: Step | None
+        self, command: SimpleCommand, scope: Scope, upstream: Sequence[Node], following: Step | None
     ) -> None:
         if command.assigns:
             self.assign(command.assigns, scope)
@@ -211,7 +211,7 @@ class Judge:
         value = scope.aliases[name].split()
         return (name,) if not value or value[0] == name else ()
 
-    def _expand_alias(self, command: Command, scope: Scope, upstream: Sequence[Node]) -> None:
+    def _expand_alias(self, command: SimpleCommand, scope: Scope, upstream: Sequence[Node]) -> None:
         try:
             script = read(scope.aliases[command.words[0]])
         except NotParsedError:
@@ -220,8 +220,8 @@ class Judge:
         for step in script[:-1]:
             self._node(step.node, scope, upstream, None)
         last = script[-1].node if script else None
-        if isinstance(last, Command):
-            made = Command([*last.words, *command.words[1:]])
+        if isinstance(last, SimpleCommand):
+            made = SimpleCommand([*last.words, *command.words[1:]])
             made.redirects, made.nested = command.redirects, last.nested
             inner = scope.copy()
             del inner.aliases[command.words[0]]
@@ -303,7 +303,9 @@ class Judge:
         short = " ".join([show(words[0]).rsplit("/", 1)[-1], *map(show, words[1:])])
         found = [rule for rule in self._rules if rule.match.match(text) or rule.match.match(short)]
         strict = [rule for rule in found if rule.decision != "allow"]
-        self.findings += [Finding(rule.id, rule.decision, rule.reason, _shortened(text)) for rule in strict]
+        self.findings += [
+            BrokenRule(rule.id, rule.decision, rule.reason, _shortened(text)) for rule in strict
+        ]
         return 1 if found and not strict else 0
 
     def _name(self, word: str, command: Node, scope: Scope) -> str | None:
@@ -334,7 +336,7 @@ class Judge:
 class CommandCase:
     """One simple command before the rules; see ``Case``."""
 
-    def __init__(self, judge: Judge, words: list[str], scope: Scope) -> None:
+    def __init__(self, judge: ScriptJudge, words: list[str], scope: Scope) -> None:
         self.places = judge.places
         self.is_elsewhere = scope.is_elsewhere
         self._judge = judge
@@ -367,7 +369,7 @@ def _succeeds(following: Step | None) -> bool:
     if following is None or following.operator == "&&":
         return True
     node = following.node
-    leaves = isinstance(node, Command) and bool(node.words) and node.words[0] in _LEAVING
+    leaves = isinstance(node, SimpleCommand) and bool(node.words) and node.words[0] in _LEAVING
     return following.operator == "||" and leaves
 
 

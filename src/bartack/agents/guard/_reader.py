@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bartack.agents.guard._redirects import BETWEEN, BLANKS, RedirectReader
-from bartack.agents.guard._syntax import Command, Compound, Node, Script, Step
+from bartack.agents.guard._syntax import Compound, Node, Script, SimpleCommand, Step
 from bartack.agents.guard._text import expand_braces
 from bartack.agents.guard._words import not_parsed
 
@@ -47,17 +47,17 @@ def read(text: str, depth: int = 0) -> Script:
     """
     if len(text) > LONGEST:
         not_parsed("it is too long")
-    return Reader(text, depth).whole()
+    return ScriptReader(text, depth).whole()
 
 
-class Reader(RedirectReader):
+class ScriptReader(RedirectReader):
     """Reads commands from a place in a text on."""
 
-    def below(self, text: str) -> Reader:
+    def below(self, text: str) -> ScriptReader:
         """See ``WordReader``."""
         self._enter()
         self.depth -= 1
-        return Reader(text, self.depth + 1)
+        return ScriptReader(text, self.depth + 1)
 
     def whole(self) -> Script:
         """See ``WordReader``."""
@@ -142,11 +142,11 @@ class Reader(RedirectReader):
             if found[0] == "coproc":
                 named = _COPROC_NAME.match(text, self.pos)
                 self.pos = named.end() if named else self.pos
-        return Command([])
+        return SimpleCommand([])
 
     def _simple(self) -> Node:
         text, size = self.text, len(self.text)
-        command = Command([])
+        command = SimpleCommand([])
         while True:
             self.pos = self.end_of(BETWEEN)
             if self.pos >= size:
@@ -165,7 +165,7 @@ class Reader(RedirectReader):
             command.nested += self.taken()
         return command
 
-    def _words(self, command: Command) -> None:
+    def _words(self, command: SimpleCommand) -> None:
         """The next words: as many plain ones as there are, or one that is not."""
         text = self.text
         found = _RUN.match(text, self.pos)
@@ -186,7 +186,7 @@ class Reader(RedirectReader):
                 return
         self._word_into(command)
 
-    def _word_into(self, command: Command) -> None:
+    def _word_into(self, command: SimpleCommand) -> None:
         start = self.pos
         word = self.word()
         if self.pos == start:
@@ -198,7 +198,7 @@ class Reader(RedirectReader):
         else:
             command.words += expand_braces(word)
 
-    def _split_assignments(self, command: Command) -> None:
+    def _split_assignments(self, command: SimpleCommand) -> None:
         """Take the assignments off the front of words that were read together."""
         words = command.words
         count = 0
@@ -207,7 +207,7 @@ class Reader(RedirectReader):
         command.assigns += words[:count]
         del words[:count]
 
-    def _function(self, command: Command) -> Compound:
+    def _function(self, command: SimpleCommand) -> Compound:
         found = _FUNCTION.match(self.text, self.pos)
         if found is None or len(command.words) != 1 or command.assigns or command.redirects:
             not_parsed("a parenthesis in a place where it means nothing")
@@ -218,7 +218,7 @@ class Reader(RedirectReader):
         self._enter()
         self.skip(_LINES)
         body = self._command()
-        if isinstance(body, Command) and not body.words:
+        if isinstance(body, SimpleCommand) and not body.words:
             not_parsed("a function without a body")
         self.depth -= 1
         return Compound("function", [[Step(";", body)]], name)
@@ -235,7 +235,7 @@ class Reader(RedirectReader):
         return self._trailing(compound)
 
     def _arithmetic(self, end: int) -> Node:
-        command = Command(["(("])
+        command = SimpleCommand(["(("])
         self.pos += 2
         self._skip_expression(end - 2)
         self.pos = end
@@ -248,7 +248,7 @@ class Reader(RedirectReader):
         self._enter()
         node = self._compound_of(opener)
         self.depth -= 1
-        return node if isinstance(node, Command) or node.kind == "function" else self._trailing(node)
+        return node if isinstance(node, SimpleCommand) or node.kind == "function" else self._trailing(node)
 
     def _compound_of(self, opener: str) -> Node:
         kinds: dict[str, Callable[[], Node]] = {
@@ -349,7 +349,7 @@ class Reader(RedirectReader):
             if char != "|":
                 not_parsed("a pattern of a case is not closed")
 
-    def _test(self) -> Command:
+    def _test(self) -> SimpleCommand:
         """``[[ … ]]``: nothing in it is executed but what is substituted."""
         text = self.text
         while True:
@@ -361,7 +361,7 @@ class Reader(RedirectReader):
             if self.pos == start:
                 self.pos += 1
             elif word == "]]" and not self.quoted:
-                command = Command(["[["])
+                command = SimpleCommand(["[["])
                 command.nested += self.taken()
                 return command
 

@@ -29,7 +29,7 @@ class Nested:
         self.script = script
 
 
-class Command:
+class SimpleCommand:
     """A simple command: its words without quotes, with marks for what is not plain text (see ``_text.py``)."""
 
     __slots__ = ("assigns", "nested", "redirects", "words")
@@ -62,7 +62,7 @@ class Compound:
         self.nested: list[Nested] = []
 
 
-Node = Command | Compound
+Node = SimpleCommand | Compound
 
 
 class Step:
@@ -85,7 +85,7 @@ class Step:
 Script = list[Step]
 
 
-def walk(script: Script) -> Iterator[Command]:
+def walk(script: Script) -> Iterator[SimpleCommand]:
     """Every simple command of a script, at any depth."""
     stack: list[Script] = [script]
     while stack:

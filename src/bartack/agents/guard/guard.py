@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from bartack.agents.guard._judge import Finding, Judge
+from bartack.agents.guard._judge import BrokenRule, ScriptJudge
 from bartack.agents.guard._places import STATE, Places
 from bartack.agents.guard._rules import REASONS
 from bartack.agents.guard._scope import Scope
@@ -70,7 +70,7 @@ class Guard:
         """The verdict about a tool call. ``strict``: what cannot be read is denied, because no person can be asked."""
         if use.tool == SHELL_TOOL or use.command:
             if not isinstance(use.input.get("command"), str):
-                unknown = Finding("unparsed", self._unparsed(strict=strict), REASONS["unparsed"], use.tool)
+                unknown = BrokenRule("unparsed", self._unparsed(strict=strict), REASONS["unparsed"], use.tool)
                 return _strictest([unknown])
             judge = self._judged(use.command, use.tool, strict=strict)
             return _strictest(judge.findings)
@@ -89,34 +89,34 @@ class Guard:
 
     def commands_in(self, text: str) -> list[str]:
         """Every simple command that a text runs, without quotes: as it is written, and without each of its prefixes."""
-        judge = Judge(self._policy, self._places, SHELL_TOOL)
+        judge = ScriptJudge(self._policy, self._places, SHELL_TOOL)
         judge.stages = []
         judge.judge(text, Scope(self._cwd))
         return judge.stages
 
-    def _judged(self, text: str, tool: str, *, strict: bool) -> Judge:
-        judge = Judge(self._policy, self._places, tool, strict=strict)
+    def _judged(self, text: str, tool: str, *, strict: bool) -> ScriptJudge:
+        judge = ScriptJudge(self._policy, self._places, tool, strict=strict)
         judge.judge(text, Scope(self._cwd))
         return judge
 
     def _unparsed(self, *, strict: bool) -> str:
         return "deny" if strict else self._policy.unparsed
 
-    def _of_paths(self, use: ToolUse) -> Iterator[Finding]:
+    def _of_paths(self, use: ToolUse) -> Iterator[BrokenRule]:
         if not use.writes or not self._policy.builtin:
             return
         for path in use.paths:
             if "\0" in path or self._places.is_protected(self._places.real(path, self._cwd)):
-                yield Finding("protected", "deny", REASONS["protected"], path)
+                yield BrokenRule("protected", "deny", REASONS["protected"], path)
 
-    def _of_other(self, use: ToolUse) -> Iterator[Finding]:
+    def _of_other(self, use: ToolUse) -> Iterator[BrokenRule]:
         """The project's rules about a tool that is not a command."""
         for rule in self._policy.rules:
             subjects = [form for path in use.paths for form in self._forms(path)] or [use.subject]
             for name in {use.tool, use.name}:
                 found = next((one for one in subjects if rule.fits(name, one)), None)
                 if found is not None and rule.decision != "allow":
-                    yield Finding(rule.id, rule.decision, rule.reason, found)
+                    yield BrokenRule(rule.id, rule.decision, rule.reason, found)
 
     def _forms(self, path: str) -> tuple[str, ...]:
         if "\0" in path:
@@ -125,7 +125,7 @@ class Guard:
         return (path, real, os.path.relpath(real, self._places.root))
 
 
-def _strictest(findings: list[Finding]) -> GuardVerdict:
+def _strictest(findings: list[BrokenRule]) -> GuardVerdict:
     if not findings:
         return NO_OPINION
     worst = max(findings, key=lambda finding: ORDER[finding.decision])

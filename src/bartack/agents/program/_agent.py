@@ -24,7 +24,7 @@ from bartack.agents.conversation._actions import (
     AskOut,
     CallOut,
     Done,
-    Judge,
+    JudgeFiles,
     NeedProcess,
     ReleaseProcess,
     Report,
@@ -303,7 +303,7 @@ class ProgramCall(Generic[R]):
                     self.process.stop()
             case ReleaseProcess():
                 self._release()
-            case Judge(artifacts=artifacts):
+            case JudgeFiles(artifacts=artifacts):
                 most = self._agent.surroundings.max_artifact_bytes
                 verify_in_loop(self._agent.host, self.request, artifacts, most, self._judged)
             case _:

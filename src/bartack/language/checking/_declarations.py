@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bartack.language.checking._functions import report_invisible
-from bartack.language.checking._library import FUNCTIONS, NAMES, Parameter, Signature
-from bartack.language.checking._scope import Import
+from bartack.language.checking._library import FUNCTIONS, NAMES, LibraryParameter, Signature
+from bartack.language.checking._scope import BoundImport
 from bartack.language.checking._types import ANY, BUILT_IN
 from bartack.language.checking._walk import Walk
 from bartack.language.checking._written_types import declare_type, define_types, resolve
@@ -130,7 +130,7 @@ def _bind(walk: Walk, name: tree.Identifier, symbol: Symbol | None) -> None:
     """Bind a name; one that leads nowhere is known too, so that its uses stay silent."""
     if _is_new(walk, name):
         known = symbol if symbol is not None else Namespace("", name.name)
-        walk.names.imports[name.name] = Import(known, name, used=symbol is None)
+        walk.names.imports[name.name] = BoundImport(known, name, used=symbol is None)
         if not isinstance(symbol, Builtin):
             _check_hidden(walk, name, NAMES)
 
@@ -156,10 +156,10 @@ def define_items(walk: Walk) -> None:
         walk.world.signatures[declaration] = Signature(parameters, result, more=not sound)
 
 
-def _parameter(walk: Walk, node: tree.Parameter, *, sound: bool) -> Parameter:
+def _parameter(walk: Walk, node: tree.Parameter, *, sound: bool) -> LibraryParameter:
     """A parameter; where some of them were lost in a syntax error, none is required."""
     kind = ANY if node.type is None else resolve(walk, node.type)
-    return Parameter(node.name.name, kind, sound and node.default is None)
+    return LibraryParameter(node.name.name, kind, sound and node.default is None)
 
 
 def declarations(module: tree.Module) -> Iterator[tree.Declaration]:

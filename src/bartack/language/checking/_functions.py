@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bartack.language.checking._library import FUNCTIONS, Parameter, Signature
+from bartack.language.checking._library import FUNCTIONS, LibraryParameter, Signature
 from bartack.language.checking._types import (
     ANY,
     MAILBOX,
@@ -198,7 +198,7 @@ def _parameters_text(signature: Signature) -> str:
     return ", ".join(_parameter_text(parameter) for parameter in signature.parameters)
 
 
-def _parameter_text(parameter: Parameter) -> str:
+def _parameter_text(parameter: LibraryParameter) -> str:
     return parameter.name if parameter.required else f"{parameter.name}?"
 
 

@@ -35,7 +35,7 @@ from bartack.language.checking._types import (
 STRINGS = ArrayOf(STRING)
 
 
-class Parameter(NamedTuple):
+class LibraryParameter(NamedTuple):
     """A parameter of a signature; an untyped one accepts anything."""
 
     name: str
@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
 class Signature(NamedTuple):
     """What a call takes and returns. With `more`, any number of further arguments of the last parameter's type."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[LibraryParameter, ...]
     result: Type
     more: bool = False
 
@@ -59,7 +59,7 @@ class Signature(NamedTuple):
         """Whether a call may have this number of arguments."""
         return count >= self.least and (self.more or count <= len(self.parameters))
 
-    def expected(self, position: int) -> Parameter | None:
+    def expected(self, position: int) -> LibraryParameter | None:
         """The parameter that takes the argument at this position."""
         if position < len(self.parameters):
             return self.parameters[position]
@@ -80,7 +80,7 @@ def _counted(count: int) -> str:
 
 def _takes(result: Type, *required: Type, maybe: tuple[Type, ...] = (), more: bool = False) -> Signature:
     kinds = [(kind, True) for kind in required] + [(kind, False) for kind in maybe]
-    return Signature(tuple(Parameter("", kind, needed) for kind, needed in kinds), result, more)
+    return Signature(tuple(LibraryParameter("", kind, needed) for kind, needed in kinds), result, more)
 
 
 _SIZED = Union((STRING, ARRAY, OBJECT))

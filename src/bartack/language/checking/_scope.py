@@ -28,7 +28,7 @@ BUILTINS = {name: Builtin(name) for name in NAMES}
 """The names every program has."""
 
 
-class Import(msgspec.Struct, eq=False):
+class BoundImport(msgspec.Struct, eq=False):
     """A name that an import binds, where it does, and whether anything uses it."""
 
     symbol: Symbol
@@ -46,7 +46,7 @@ class ModuleScope(msgspec.Struct, eq=False):
     broken: bool = False
     declared: dict[str, Declared | DeclaredTrait] = {}
     types: dict[str, DeclaredType] = {}
-    imports: dict[str, Import] = {}
+    imports: dict[str, BoundImport] = {}
     default: Declared | DeclaredTrait | None = None
 
     def value(self, name: str) -> Symbol | None:

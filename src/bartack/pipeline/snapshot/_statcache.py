@@ -23,7 +23,7 @@ from bartack.runtime.rundir.snapshots import FileEntry
 GRAIN_NS: Final = 2_000_000_000
 
 
-class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class StatRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A file or link as it was when it was read."""
 
     path: bytes
@@ -45,7 +45,7 @@ class Whole(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Kept(msgspec.Struct, array_like=True):
-    records: list[Record]
+    records: list[StatRecord]
     whole: Whole | None = None
 
 
@@ -59,8 +59,8 @@ class StatCache:
     def __init__(self, file: Path | None, kept: _Kept) -> None:
         self._file = file
         self._kept = kept
-        self._by_path: dict[bytes, Record] | None = None
-        self._learned: dict[bytes, Record] = {}
+        self._by_path: dict[bytes, StatRecord] | None = None
+        self._learned: dict[bytes, StatRecord] = {}
         self._now_ns: int | None = None
 
     @classmethod
@@ -136,7 +136,7 @@ class StatCache:
     def learn(self, path: bytes, found: os.stat_result, digest: bytes) -> FileEntry:
         """The entry of a file that was just read; remembered, if a later change is sure to show."""
         if max(found.st_mtime_ns, found.st_ctime_ns) + GRAIN_NS <= (self._now_ns or 0):
-            self._learned[path] = Record(
+            self._learned[path] = StatRecord(
                 path,
                 found.st_mode,
                 found.st_size,

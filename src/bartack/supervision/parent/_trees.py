@@ -29,7 +29,7 @@ _LOOK_S: Final = 1.0
 """How often to look where orphans are not reparented to us, so that they are known before they are orphans."""
 
 
-class Child:
+class StartedChild:
     """What the hub asked for under one token: a forked entry, or the commands of a pipeline."""
 
     def __init__(
@@ -81,19 +81,19 @@ class Trees:
         self._channel = channel
         self._cgroups = cgroups
         self._membership = Membership() if cgroups is None else Membership(placed=cgroups.token_of)
-        self._children: dict[int, Child] = {}
-        self._ending: dict[int, Child] = {}
+        self._children: dict[int, StartedChild] = {}
+        self._ending: dict[int, StartedChild] = {}
         """Those whose trees have to become empty."""
-        self._roots: dict[int, Child] = {}
-        self._watches: dict[int, Child] = {}
-        self._reports: dict[int, Child] = {}
+        self._roots: dict[int, StartedChild] = {}
+        self._watches: dict[int, StartedChild] = {}
+        self._reports: dict[int, StartedChild] = {}
         self._look_at = 0.0
         """When to look after the ending trees next; deaths bring it forward."""
         self.holding = HeldTrees(self._iter_all, cgroups)
         self.relays = Relays()
         """Copies what children write whose output is relayed."""
 
-    def find(self, token: int) -> Child | None:
+    def find(self, token: int) -> StartedChild | None:
         """The child with this token, if it is not gone."""
         return self._children.get(token)
 
@@ -146,17 +146,17 @@ class Trees:
             child.report = report
             self._reports[report] = child
 
-    def sweep(self, child: Child) -> None:
+    def sweep(self, child: StartedChild) -> None:
         """Kill what the child's own processes have orphaned; they continue themselves."""
         kill_round(lambda: self._iter_orphans(child))
 
-    def _adopt(self, token: int, env: dict[str, str], pids: list[int], cgroup: Cgroup | None) -> Child:
+    def _adopt(self, token: int, env: dict[str, str], pids: list[int], cgroup: Cgroup | None) -> StartedChild:
         if self._cgroups is not None and cgroup is not None:
             self._cgroups.settle(cgroup)
         facts = system.read_facts(pids[0])
         tracked = TrackedChild(token, pids, pids[0], facts.started if facts else 0, env)
         pidfds = [pidfd for pid in pids if (pidfd := system.open_pidfd(pid)) is not None]
-        child = Child(tracked, pids, pidfds, cgroup)
+        child = StartedChild(tracked, pids, pidfds, cgroup)
         self._membership.add(tracked)
         self._children[token] = child
         self._roots.update(dict.fromkeys(pids, child))
@@ -183,11 +183,11 @@ class Trees:
         child.failure = failure
         self.kill(child)
 
-    def _report_started(self, child: Child) -> None:
+    def _report_started(self, child: StartedChild) -> None:
         self._channel.send(Started(child.token, child.pids), child.pidfds)
         child.close_pidfds()
 
-    def _resolve_start(self, child: Child) -> None:
+    def _resolve_start(self, child: StartedChild) -> None:
         """Learn whether the processes of a pipeline became their programs."""
         if child.report is None:
             return
@@ -204,7 +204,7 @@ class Trees:
         child.close_pidfds()
         self.kill(child)
 
-    def _close_report(self, child: Child) -> None:
+    def _close_report(self, child: StartedChild) -> None:
         if child.report is not None:
             del self._reports[child.report]
             os.close(child.report)
@@ -228,7 +228,7 @@ class Trees:
                 self._report_exited(child)
         return found
 
-    def _report_exited(self, child: Child) -> None:
+    def _report_exited(self, child: StartedChild) -> None:
         self._resolve_start(child)
         self._begin_end(child)
         if child.failure is None:
@@ -240,11 +240,11 @@ class Trees:
 
     # Ending trees.
 
-    def _begin_end(self, child: Child) -> None:
+    def _begin_end(self, child: StartedChild) -> None:
         child.tracked.ending = True
         self._ending[child.token] = child
 
-    def stop(self, child: Child, grace_s: float) -> None:
+    def stop(self, child: StartedChild, grace_s: float) -> None:
         """Terminate a tree, and kill what is left of it after ``grace_s`` seconds."""
         self._reap()  # a process that has ended by now was not stopped by us
         until = self.holding.now() + grace_s
@@ -260,12 +260,12 @@ class Trees:
         elif child.state == "stopping":
             child.until = min(child.until, until)
 
-    def _end_grace(self, child: Child) -> None:
+    def _end_grace(self, child: StartedChild) -> None:
         if child.ended:
             child.leftovers = _names(self._members([child])[child.token])
         self.kill(child)
 
-    def kill(self, child: Child) -> None:
+    def kill(self, child: StartedChild) -> None:
         """Kill a tree."""
         if child.state != "killing":
             child.state = "killing"
@@ -273,7 +273,7 @@ class Trees:
             child.until = self.holding.now() + KILL_TIMEOUT_S
             self._look_at = 0.0
 
-    def _watch(self, child: Child, facts: ProcessFacts) -> None:
+    def _watch(self, child: StartedChild, facts: ProcessFacts) -> None:
         if facts.id not in child.watched.values():
             pidfd = system.open_pidfd(facts.pid)
             if pidfd is not None:
@@ -284,7 +284,7 @@ class Trees:
         del self._watches.pop(pidfd).watched[pidfd]
         os.close(pidfd)
 
-    def _members(self, children: Collection[Child]) -> dict[int, list[ProcessFacts]]:
+    def _members(self, children: Collection[StartedChild]) -> dict[int, list[ProcessFacts]]:
         """The living members of each child's tree."""
         found: dict[int, list[ProcessFacts]] = {child.token: [] for child in children}
         for token, facts in self._membership.iter_members(found):
@@ -315,7 +315,7 @@ class Trees:
         for child in ending:
             self._judge(child, members[child.token], now, certain=certain)
 
-    def _kill_round(self, killed: list[Child]) -> None:
+    def _kill_round(self, killed: list[StartedChild]) -> None:
         if killed:
             tokens = {child.token for child in killed}
             groups = [child.tracked.group for child in killed]
@@ -327,7 +327,7 @@ class Trees:
     def _iter_living(self, tokens: set[int]) -> Iterator[ProcessFacts]:
         return (facts for token, facts in self._membership.iter_members(tokens) if token in tokens)
 
-    def _iter_orphans(self, child: Child) -> Iterator[ProcessFacts]:
+    def _iter_orphans(self, child: StartedChild) -> Iterator[ProcessFacts]:
         """Members that came to us when their parents died, and what is below them."""
         if not system.SUBREAPER or child.ending:
             return
@@ -340,7 +340,7 @@ class Trees:
             if head.ppid == me and head.pid not in child.tracked.roots:
                 yield facts
 
-    def _judge(self, child: Child, living: list[ProcessFacts], now: float, *, certain: bool) -> None:
+    def _judge(self, child: StartedChild, living: list[ProcessFacts], now: float, *, certain: bool) -> None:
         if child.ended and not living:
             if certain:
                 self._finish(child, [])
@@ -360,7 +360,7 @@ class Trees:
             child.leftovers = _names(living)
             self.kill(child)
 
-    def _finish(self, child: Child, survivors: list[ProcessFacts]) -> None:
+    def _finish(self, child: StartedChild, survivors: list[ProcessFacts]) -> None:
         """Forget a child and send its last report."""
         for pidfd in tuple(child.watched):
             self._unwatch(pidfd)

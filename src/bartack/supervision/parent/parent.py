@@ -45,7 +45,7 @@ from bartack.supervision.parent._spawn import (
     plan_pipeline,
     prepare_parent,
 )
-from bartack.supervision.parent._trees import Child, Trees
+from bartack.supervision.parent._trees import StartedChild, Trees
 from bartack.supervision.parent.guardian import EXIT_OWNER_DEAD, NO_LOCK
 from bartack.supervision.parent.wire import (
     COMMANDS,
@@ -255,7 +255,7 @@ class Parent:
                 if child is not None:
                     self._control(child, command)
 
-    def _control(self, child: Child, command: Signal | Stop | Kill | Sweep) -> None:
+    def _control(self, child: StartedChild, command: Signal | Stop | Kill | Sweep) -> None:
         match command:
             case Signal():
                 for pid in child.tracked.roots:

@@ -17,7 +17,7 @@ POINT_ROOM: Final = 0.45
 """How much of a layer's height a node and a point of an edge take; 1 is a row."""
 
 
-class Edge(NamedTuple):
+class DrawnEdge(NamedTuple):
     """From a node to one that stands further to the right."""
 
     source: str
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
     layer: dict[str, int]
     height: dict[str, float]
-    bends: dict[Edge, list[tuple[int, float]]]
+    bends: dict[DrawnEdge, list[tuple[int, float]]]
 
     @property
     def layers(self) -> int:
@@ -43,7 +43,7 @@ class Layout(NamedTuple):
         return max([*self.height.values(), *points], default=0.0) + 1
 
 
-def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
+def lay_out(nodes: Sequence[str], edges: Iterable[DrawnEdge]) -> Layout:
     """Find a place for every node. Edges that close a cycle are drawn, but have no say."""
     wanted = list(dict.fromkeys(edges))
     layer, forward = _layers(nodes, wanted)
@@ -54,13 +54,13 @@ def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
             places[point] = layer[chain[0]] + step
     links = [pair for chain in chains.values() for pair in pairwise(chain)]
     height = _heights(places, links, set(nodes))
-    bends: dict[Edge, list[tuple[int, float]]] = {edge: [] for edge in wanted}
+    bends: dict[DrawnEdge, list[tuple[int, float]]] = {edge: [] for edge in wanted}
     for edge, chain in chains.items():
         bends[edge] = [(places[point], height[point]) for point in chain[1:-1]]
     return Layout(layer, {node: height[node] for node in nodes}, bends)
 
 
-def _layers(nodes: Sequence[str], edges: list[Edge]) -> tuple[dict[str, int], list[Edge]]:
+def _layers(nodes: Sequence[str], edges: list[DrawnEdge]) -> tuple[dict[str, int], list[DrawnEdge]]:
     """The layer of each node, right of all its parents, and the edges that lead to the right."""
     waits = dict.fromkeys(nodes, 0)
     following: dict[str, list[str]] = {node: [] for node in nodes}
@@ -96,7 +96,7 @@ def _pull_right(nodes: Sequence[str], following: dict[str, list[str]], layer: di
             layer[node] = min(nearest) - 1
 
 
-def _chain(edge: Edge, layer: dict[str, int]) -> list[str]:
+def _chain(edge: DrawnEdge, layer: dict[str, int]) -> list[str]:
     between = layer[edge.target] - layer[edge.source] - 1
     return [edge.source, *(f"{edge.source}\0{edge.target}\0{step}" for step in range(between)), edge.target]
 

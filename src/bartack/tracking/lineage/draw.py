@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bartack.tracking.lineage._graph import LineagePicture
-from bartack.tracking.lineage._layout import Edge as Line
-from bartack.tracking.lineage._layout import Layout, lay_out
+from bartack.tracking.lineage._layout import DrawnEdge, Layout, lay_out
 from bartack.tracking.lineage.wire import Edge, LineageNode
 
 BOX_WIDTH: Final = 188
@@ -206,7 +205,9 @@ def draw_shapes(picture: LineagePicture) -> LineageDrawing:
     edges = [
         edge for edge in picture.edges if {edge.parent_node_id, edge.child_node_id} <= set(picture.nodes)
     ]
-    layout = lay_out(list(picture.nodes), [Line(edge.parent_node_id, edge.child_node_id) for edge in edges])
+    layout = lay_out(
+        list(picture.nodes), [DrawnEdge(edge.parent_node_id, edge.child_node_id) for edge in edges]
+    )
     used = [kind for kind in WORDS if any(edge.edge_type == kind for edge in edges)]
     width = (layout.layers - 1) * COLUMN + BOX_WIDTH + 2 * MARGIN
     width = max(width, 2 * MARGIN + len(used) * 104)
@@ -258,7 +259,7 @@ def _corner(layout: Layout, node_id: str) -> Point:
 
 def _arrow(edge: Edge, layout: Layout) -> Arrow:
     start, end = _corner(layout, edge.parent_node_id), _corner(layout, edge.child_node_id)
-    bends = layout.bends[Line(edge.parent_node_id, edge.child_node_id)]
+    bends = layout.bends[DrawnEdge(edge.parent_node_id, edge.child_node_id)]
     points = [Point(start.x + BOX_WIDTH, start.y + BOX_HEIGHT / 2)]
     for layer, height in bends:
         x, y = MARGIN + layer * COLUMN, MARGIN + height * ROW + BOX_HEIGHT / 2

@@ -103,7 +103,7 @@ async def _view(asked: Asked) -> RunView:
 
 async def _list_steps(asked: Asked) -> Steps:
     query: q.StepsQuery = asked.query
-    wanted = _steps.StepQuery(
+    wanted = _steps.StepFilter(
         query.worker, frozenset(query.kind), frozenset(query.status), query.q, everything=query.all
     )
     return await _steps.read_steps(await _view(asked), wanted, query.page)

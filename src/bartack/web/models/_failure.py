@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.web.models._model import At, Model, Seconds, Seq
-from bartack.web.models._steps import Site
+from bartack.web.models._steps import SourcePlace
 
 
 class FailureLink(Model, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class FailureLink(Model, frozen=True, kw_only=True):
     worker: str
     how: Annotated[Literal["failed", "delegated", "spawned"], Meta(description="What it did there.")]
     step: str = ""
-    site: Site | None = None
+    site: SourcePlace | None = None
 
 
 class Raised(Model, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Raised(Model, frozen=True, kw_only=True):
     message: str
     code: str = ""
     worker: str = ""
-    stack: Annotated[list[Site], Meta(description="The innermost last.")] = []
+    stack: Annotated[list[SourcePlace], Meta(description="The innermost last.")] = []
     left_out: Annotated[int, Meta(description="Places in the middle that are left out.")] = 0
 
 

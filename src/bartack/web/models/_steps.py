@@ -56,7 +56,7 @@ class Steps(Model, frozen=True, kw_only=True):
     kinds: Annotated[list[str], Meta(description="The kinds of steps that the run has.")] = []
 
 
-class Site(Model, frozen=True, kw_only=True):
+class SourcePlace(Model, frozen=True, kw_only=True):
     """A place in a program, with the lines around it if they can still be had."""
 
     file: str
@@ -97,7 +97,7 @@ class StepFull(StepRow, frozen=True, kw_only=True):
     blob: BlobFacts | None = None
     tools: list[ToolRow] = []
     key: str = ""
-    site: Site | None = None
+    site: SourcePlace | None = None
     failure: Annotated[object, Meta(description="The whole error, if it failed.")] = None
     entries: Annotated[list[Seq], Meta(description="Its entries in the journal.")] = []
     attempts: Annotated[

@@ -42,7 +42,7 @@ class PatternsQuery(Query, frozen=True, kw_only=True):
     """Only those of which nothing is known but a name, or whose parents are such."""
 
 
-class PatternQuery(Query, frozen=True, kw_only=True):
+class PatternPageQuery(Query, frozen=True, kw_only=True):
     """Which version of a pattern is shown, how far its relatives are drawn, and which version it is compared with."""
 
     version: Short = ""
@@ -84,7 +84,7 @@ def _find(store: LineageStore, query: PatternsQuery) -> SearchAnswer | OrphansAn
 
 
 async def _show(request: Request) -> Response:
-    query = read_query(filled(request.query_params), PatternQuery)
+    query = read_query(filled(request.query_params), PatternPageQuery)
     pattern = str(request.path_params["pattern"])
     found = await ask_lineage(lambda store: _look_up(store, pattern, query))
     hider = _hider(site_of(request))
@@ -103,7 +103,7 @@ async def _show(request: Request) -> Response:
     return render(request, "pattern.html", values)
 
 
-def _look_up(store: LineageStore, pattern: str, query: PatternQuery) -> Found:
+def _look_up(store: LineageStore, pattern: str, query: PatternPageQuery) -> Found:
     version = query.version or None
     picture = store.picture(pattern, version, depth=query.depth)
     while len(picture.nodes) > MOST_NODES and (depth := query.depth - 1):

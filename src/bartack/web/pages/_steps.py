@@ -14,7 +14,7 @@ from bartack.web._queries import AtQuery, Number, StepsQuery, Text
 from bartack.web.models._model import Shown
 from bartack.web.models._steps import StepRow
 from bartack.web.pages._frame import EVENTS, RunPage, RunTab
-from bartack.web.reading._steps import StepQuery, read_step, read_steps
+from bartack.web.reading._steps import StepFilter, read_step, read_steps
 from bartack.web.streams._parts import Part
 
 _SEE_OTHER: Final = 303
@@ -30,7 +30,7 @@ class OneStepQuery(AtQuery, frozen=True, kw_only=True):
 
 async def _read(page: RunPage) -> Mapping[str, object]:
     query: StepsQuery = page.query
-    wanted = StepQuery(
+    wanted = StepFilter(
         query.worker, frozenset(query.kind), frozenset(query.status), query.q, everything=query.all
     )
     found = await read_steps(page.view, wanted, query.page)

@@ -10,7 +10,7 @@ from bartack.runtime.protocol.remedies import known_error, needs_update, spent_s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.timeline import crash_report
 from bartack.web.models._failure import Crash, Failure, FailureLink, Raised
-from bartack.web.models._steps import Site
+from bartack.web.models._steps import SourcePlace
 from bartack.web.reading._moment import run_status
 from bartack.web.reading._sources import Sources
 from bartack.web.reading._view import RunView
@@ -104,7 +104,7 @@ def _chain(view: RunView, sources: Sources, failure: e.FailureRecorded) -> list[
     return links
 
 
-def _site_of(view: RunView, sources: Sources, failure: e.FailureRecorded) -> Site | None:
+def _site_of(view: RunView, sources: Sources, failure: e.FailureRecorded) -> SourcePlace | None:
     """Where the failing step was asked for: the innermost place of the traceback that is in the program."""
     frames = [sources.frame(frame) for frame in reversed(failure.error.stack[-MOST_FRAMES:])]
     return next((frame for frame in frames if len(frame.around) > 1), frames[0] if frames else None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from bartack.runtime.protocol.frames import Site as ProgramSite
-from bartack.runtime.protocol.frames import StackLine
-from bartack.web.models._steps import Site
+from bartack.runtime.protocol.frames import Site, StackLine
+from bartack.web.models._steps import SourcePlace
 from bartack.web.reading._files import read_regular
 from bartack.web.reading._view import RunView
 
@@ -28,18 +27,18 @@ class Sources:
         self._root = "" if created is None else created.root
         self._files: dict[str, list[str]] = {}
 
-    def at(self, site: ProgramSite, *, as_recorded: bool = True) -> Site:
+    def at(self, site: Site, *, as_recorded: bool = True) -> SourcePlace:
         """A place where a step was asked for; ``as_recorded``: the program is still the one that asked."""
         around = self._around(site.file, site.line) if as_recorded else []
-        return Site(file=site.file, line=site.line, around=around)
+        return SourcePlace(file=site.file, line=site.line, around=around)
 
-    def frame(self, frame: StackLine) -> Site:
+    def frame(self, frame: StackLine) -> SourcePlace:
         """A line of a traceback. Of files outside of the program only what was recorded is shown."""
         inside = self._inside(frame.file)
         around = self._around(inside, frame.line) if inside else []
         if not around and frame.text:
             around = [(frame.line, frame.text[:MOST_CHARS])]
-        return Site(
+        return SourcePlace(
             file=inside or frame.file,
             line=frame.line,
             column=frame.column,

@@ -20,7 +20,7 @@ from bartack.web.models._model import Shown
 from bartack.web.models._steps import (
     BlobFacts,
     Lane,
-    Site,
+    SourcePlace,
     StepFull,
     StepRow,
     Steps,
@@ -46,7 +46,7 @@ _STORY: Final = frozenset({"accept", "gate", "merge", "deliver", "decide"})
 """Bodies of the pipeline that are."""
 
 
-class StepQuery(NamedTuple):
+class StepFilter(NamedTuple):
     """Which steps a person wants to see."""
 
     worker: str = ""
@@ -73,7 +73,7 @@ def is_story(kind: str, about: str) -> bool:
     return kind not in _BOOKKEEPING and (kind != "body" or about in _STORY)
 
 
-async def read_steps(view: RunView, query: StepQuery, page: int = 0) -> Steps:
+async def read_steps(view: RunView, query: StepFilter, page: int = 0) -> Steps:
     """A page of the steps that fit, in the order in which they began.
 
     Args:
@@ -191,7 +191,7 @@ class _Facts:
         self.asked: Shown | None = None
         self.value: Shown | None = None
         self.blob: BlobFacts | None = None
-        self.site: Site | None = None
+        self.site: SourcePlace | None = None
         self.failure: object = None
         self.key = self._key_of(view, step)
         self._view = view

@@ -27,7 +27,7 @@ from bartack.web.reading._moment import (
     worker_rows,
 )
 from bartack.web.reading._questions import read_questions
-from bartack.web.reading._steps import StepQuery, step_row
+from bartack.web.reading._steps import StepFilter, step_row
 from bartack.web.reading._view import RunView, cut, short_error
 from bartack.web.reading._words import AgentWords
 
@@ -213,7 +213,7 @@ class StepParts:
         query: Which steps the table shows.
     """
 
-    def __init__(self, query: StepQuery) -> None:
+    def __init__(self, query: StepFilter) -> None:
         self._query = query
 
     def since(self, view: RunView, seq: int) -> list[Part]:

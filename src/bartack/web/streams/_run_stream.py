@@ -47,7 +47,7 @@ from bartack.web.models._talk import Call
 from bartack.web.reading._files import open_regular
 from bartack.web.reading._moment import read_beginning, run_status
 from bartack.web.reading._said import said_line
-from bartack.web.reading._steps import StepQuery
+from bartack.web.reading._steps import StepFilter
 from bartack.web.reading._talk import (
     TRANSCRIPT,
     Line,
@@ -120,7 +120,7 @@ class RunStream:
         followed: Followed,
         query: EventsQuery,
         renderer: PartRenderer,
-        steps: StepQuery | None = None,
+        steps: StepFilter | None = None,
     ) -> None:
         self._site = site
         self._followed = followed
@@ -132,7 +132,7 @@ class RunStream:
         self._changed = ChangedParts(renderer)
         self._call = ChangedParts(renderer)
         self._page: HeadParts | OverviewParts = HeadParts()
-        self._steps = StepParts(steps or StepQuery())
+        self._steps = StepParts(steps or StepFilter())
         self._talk = _TalkFile(query.talk, query.after) if query.view == "talk" else None
         self.is_over = False
         if self._is_built:

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.agents.guard.test_verdicts import rows
 
 from bartack.agents.guard._reader import read
-from bartack.agents.guard._syntax import Command
+from bartack.agents.guard._syntax import SimpleCommand
 from bartack.agents.guard._text import MARKS, NotParsedError
 
 BASH = shutil.which("bash") or ""
@@ -38,7 +38,7 @@ def words_of(text: str) -> list[str] | None:
     except NotParsedError:
         return None
     node = script[0].node
-    return node.words if len(script) == 1 and isinstance(node, Command) else None
+    return node.words if len(script) == 1 and isinstance(node, SimpleCommand) else None
 
 
 def test_words_are_those_of_bash() -> None:

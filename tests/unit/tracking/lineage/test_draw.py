@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bartack.tracking import LineagePicture, LineageStore, draw_page, draw_svg, iter_tree
-from bartack.tracking.lineage._layout import Edge, lay_out
+from bartack.tracking.lineage._layout import DrawnEdge, lay_out
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "</title><script>alert(1)</script>&\"'\x07"
@@ -173,9 +173,9 @@ def test_a_deprecated_pattern_and_a_cut_are_to_be_seen(store: LineageStore) -> N
 
 
 def test_an_imported_cycle_can_be_drawn() -> None:
-    layout = lay_out(["a", "b", "c"], [Edge("a", "b"), Edge("b", "c"), Edge("c", "a")])
+    layout = lay_out(["a", "b", "c"], [DrawnEdge("a", "b"), DrawnEdge("b", "c"), DrawnEdge("c", "a")])
 
-    assert set(layout.bends) == {Edge("a", "b"), Edge("b", "c"), Edge("c", "a")}
+    assert set(layout.bends) == {DrawnEdge("a", "b"), DrawnEdge("b", "c"), DrawnEdge("c", "a")}
 
 
 NODES = st.integers(1, 12).flatmap(
@@ -191,7 +191,7 @@ def test_parents_stand_left_of_their_children_and_no_box_on_another(
     graph: tuple[list[str], set[tuple[int, int]]],
 ) -> None:
     nodes, pairs = graph
-    edges = [Edge(nodes[min(pair)], nodes[max(pair)]) for pair in sorted(pairs) if pair[0] != pair[1]]
+    edges = [DrawnEdge(nodes[min(pair)], nodes[max(pair)]) for pair in sorted(pairs) if pair[0] != pair[1]]
 
     layout = lay_out(nodes, edges)
 
@@ -207,7 +207,7 @@ def test_an_edge_has_a_point_in_every_layer_it_crosses(
     graph: tuple[list[str], set[tuple[int, int]]],
 ) -> None:
     nodes, pairs = graph
-    edges = [Edge(nodes[min(pair)], nodes[max(pair)]) for pair in sorted(pairs) if pair[0] != pair[1]]
+    edges = [DrawnEdge(nodes[min(pair)], nodes[max(pair)]) for pair in sorted(pairs) if pair[0] != pair[1]]
 
     layout = lay_out(nodes, edges)
 
