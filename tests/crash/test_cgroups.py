@@ -265,8 +265,9 @@ def test_what_hides_below_a_supervisor_ends_with_its_killed_parent_program(repor
         ):
             reports.read_pids(2)
             assert supervisor._host is not None
-            assert supervisor._host.parent_pids is not None
-            for pid in supervisor._host.parent_pids:
+            client = supervisor._host._client
+            assert client is not None
+            for pid in (client.pid, client.program_pid):
                 os.kill(pid, signal.SIGKILL)
             await watch.down(BOUND_S)
 

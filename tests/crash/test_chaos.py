@@ -34,7 +34,7 @@ from bartack.journal import Entry, open_reader
 from bartack.runtime.hub.parents import PARENT_RESTARTS
 from bartack.runtime.kernel.workers import WORKER_RESTARTS
 from bartack.runtime.protocol.step_key import step_key
-from bartack.runtime.rundir.transcript import lost_lines
+from bartack.runtime.rundir.transcript import read_texts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 
@@ -246,7 +246,7 @@ def check_end(run: RealRun, kills: list[Kill], record: Record) -> None:
     printed = [entry for entry in run.entries() if entry.kind == "output"]
     assert len(printed) == 1
     # Who was killed last, perhaps behind the end of the run, may not have come to write it down.
-    transcript = run.run.transcript.read_text() + "".join(lost_lines(run.run, run.run.transcript))
+    transcript = run.run.transcript.read_text() + "".join(read_texts(run.run).lost(run.run.transcript))
     assert transcript.count("shipped") == 1
     check_messages(run)
     check_effects(run, kills)

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bartack.language import CATALOGUE, Diagnostic, check, compile_program, find_entry
-from bartack.language._examples import examples, program_bytes
+from bartack.language._examples import examples
 from bartack.language.checking.modules import NotLoaded
 
 ENTRY = {"PW170", "PW171", "PW172"}
+_PLACEHOLDER = re.compile(r"«(?:byte ([0-9A-F]{2})|(\d+) times (.))»")
+
+
+def program_bytes(text: str) -> bytes:
+    """A program as it is in its file."""
+    pieces: list[bytes] = []
+    at = 0
+    for found in _PLACEHOLDER.finditer(text):
+        byte, count, character = found.groups()
+        pieces += [
+            text[at : found.start()].encode(),
+            bytes.fromhex(byte) if byte else character.encode() * int(count),
+        ]
+        at = found.end()
+    return b"".join((*pieces, text[at:].encode()))
 
 
 def _codes(text: str, *, entry: bool) -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.agent_sections import read_agents
 from tests.pipeline.team import Team, order, receipts, settings, statuses
 
 from bartack.agents import ScriptedAgent
-from bartack.agents.config import read_agents
 from bartack.agents.scripted.scripted import read_script
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig

@@ -17,10 +17,10 @@ import pytest
 from tests.pipeline.matrix import FAULTS
 from tests.pipeline.real import REPLIES, Shop
 from tests.pipeline.team import Reply
+from tests.transcripts import fact_transcript
 
 from bartack.cli import main
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.pipeline_transcript import fact_transcript
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart as on Linux")
 

@@ -22,8 +22,7 @@ from bartack.agents.program_config import (
     Seconds,
 )
 from bartack.agents.protocol.messages import DEADLINES_S, Role
-from bartack.core.flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
-from bartack.errors import AgentConfigError, ConfigError
+from bartack.core.flaws import Flaw, KeyPath, find_flaws, unknown_name
 
 PROMPT_S: Final = 3600.0
 """How long a prompt may take by default."""
@@ -128,21 +127,6 @@ class AgentsReading(NamedTuple):
     config: AgentsConfig
     flaws: list[Flaw]
     secrets: list[tuple[str, Flaw]]
-
-
-def read_agents(table: Mapping[str, object]) -> AgentsConfig:
-    """Read the section ``agents``.
-
-    Raises:
-        ConfigError: A key is unknown, or has a value that cannot be used.
-        AgentConfigError: A secret is written down in it.
-    """
-    reading = examine_agents(table)
-    for flaw in reading.flaws:
-        raise ConfigError(dotted(flaw.path), flaw.problem)
-    for name, flaw in reading.secrets:
-        raise AgentConfigError(name, flaw.problem)
-    return reading.config
 
 
 def examine_agents(table: Mapping[str, object], path: KeyPath = ("agents",)) -> AgentsReading:

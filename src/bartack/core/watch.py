@@ -81,12 +81,6 @@ def open_watch(path: str, *, kind: WatchKind | None = None) -> Watch:
         return _PollWatch(path)
 
 
-def watch_kind() -> WatchKind:
-    """By which means ``open_watch`` would watch now."""
-    with open_watch(os.sep) as watch:
-        return watch.kind
-
-
 def _best_kind() -> WatchKind:
     if hasattr(select, "kqueue"):
         return "kqueue"

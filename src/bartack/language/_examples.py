@@ -6,7 +6,6 @@ written between « and »: a byte, or a character many times over.
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import NamedTuple
 
@@ -27,23 +26,6 @@ def examples() -> dict[str, Example]:
         wrong, _, right = text.partition("#### right\n")
         found[f"PW{number}"] = Example(wrong.strip("\n") + "\n", right.strip("\n") + "\n")
     return found
-
-
-_PLACEHOLDER = re.compile(r"«(?:byte ([0-9A-F]{2})|(\d+) times (.))»")
-
-
-def program_bytes(text: str) -> bytes:
-    """A program as it is in its file."""
-    pieces: list[bytes] = []
-    at = 0
-    for found in _PLACEHOLDER.finditer(text):
-        byte, count, character = found.groups()
-        pieces += [
-            text[at : found.start()].encode(),
-            bytes.fromhex(byte) if byte else character.encode() * int(count),
-        ]
-        at = found.end()
-    return b"".join((*pieces, text[at:].encode()))
 
 
 _PROGRAMS = r"""

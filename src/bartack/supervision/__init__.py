@@ -3,7 +3,7 @@
 ``Supervisor`` keeps tasks and processes alive as their ``ChildSpec`` says; ``monitor`` reports the end of one, once.
 ``ParentClient`` starts and talks to a parent program, which starts the processes of a run and outlives none of them.
 ``kill_tree``, ``kill_descendants`` and ``find_by_environment`` end what is left when a parent program itself was killed.
-``hold_tree`` stops a tree where it stands, ``free_tree`` lets it continue; a ``LeasePage`` says until when trees may run at all.
+``process/_hold.py`` stops a tree where it stands and lets it continue; a ``LeasePage`` says until when trees may run at all.
 
 ``run_guarded`` runs a program that executes code of the user, such that nothing of it is left.
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.agent_sections import read_agents
 
-from bartack.agents.config import ScriptedConfig, read_agents
+from bartack.agents.config import ScriptedConfig
 from bartack.agents.doctor.doctor import check_agents
 from bartack.agents.program_config import NdjsonConfig
 from bartack.errors import AgentConfigError, ConfigError

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.agent_sections import read_agents
 from tests.unit.agents.stage import request_for
 
 from bartack.agents import ScriptedAgent
 from bartack.agents._permissions import Mode, Permissions
-from bartack.agents.config import read_agents
 from bartack.agents.ndjson.agent import scripted_argv
 from bartack.agents.protocol.messages import Role
 from bartack.agents.scripted.call import obey

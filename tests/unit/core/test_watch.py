@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bartack.core import watch as watching
-from bartack.core.watch import WatchKind, open_watch, watch_kind
+from bartack.core.watch import WatchKind, open_watch
 
 NATIVE: WatchKind = "inotify" if sys.platform == "linux" else "kqueue"
 KINDS = pytest.mark.parametrize("kind", [NATIVE, "poll"])
@@ -167,7 +167,6 @@ def test_lets_go_of_its_descriptor(root: Path, kind: WatchKind) -> None:
 def test_takes_the_best_means_there_is(root: Path) -> None:
     with open_watch(str(root)) as watch:
         assert watch.kind == NATIVE
-    assert watch_kind() == NATIVE
 
 
 def test_looks_for_itself_where_the_system_allows_no_more_watches(

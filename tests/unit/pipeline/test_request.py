@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.agent_sections import read_agents
 
-from bartack.agents.config import read_agents
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig, SpecConfig, TaskConfig, TestsConfig

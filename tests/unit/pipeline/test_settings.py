@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 import pytest
+from tests.agent_sections import read_agents
 from tests.pipeline.team import Team, order, receipts, settings
 
-from bartack.agents.config import read_agents
 from bartack.config.load import Config
 from bartack.config.sections import RedactionConfig, TaskConfig, TestsConfig
 from bartack.pipeline.request import choose_tasks

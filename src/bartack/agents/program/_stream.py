@@ -14,12 +14,11 @@ from typing import Final, Self
 
 import msgspec
 
-from bartack.agents.program._json_lines import MAX_JSON_LINE, JsonLine, read_json_line, text_of
+from bartack.agents.program._json_lines import MAX_JSON_LINE, JsonLine, read_json_line
 from bartack.agents.program._lease import STREAM, take_conversation
 from bartack.core.closing import Closing
 from bartack.core.files import write_file
 
-BLOCK: Final = 1024 * 1024
 OPENED: Final = "bartack.opened"
 BEGUN: Final = "bartack.begun"
 STARTED: Final = "bartack.started"
@@ -65,23 +64,6 @@ class Stream(Closing):
         """Release the conversation."""
         os.close(self._fd)
 
-    def read_backwards(self) -> Iterator[JsonLine]:
-        """The lines from the last one on; whatever is not an object is left out. Memory does not grow with the file."""
-        with open(self.path, "rb") as file:
-            position = file.seek(0, os.SEEK_END)
-            rest = b""
-            last = True
-            while position > 0:
-                size = min(BLOCK, position)
-                position -= size
-                file.seek(position)
-                parts = (file.read(size) + rest).split(b"\n")
-                rest = parts[0] if position > 0 and len(parts[0]) <= MAX_JSON_LINE else b""
-                lines = parts[1:] if position > 0 else parts
-                if last and lines:
-                    lines, last = lines[:-1], False  # torn, or empty
-                yield from _objects(reversed(lines))
-
     def read_forwards(self, skip: tuple[bytes, ...] = ()) -> Iterator[JsonLine]:
         """All lines from the first one on, but for those that begin with one of ``skip``: they are not even decoded."""
         is_whole = True
@@ -90,15 +72,6 @@ class Stream(Closing):
                 began, is_whole = is_whole, raw.endswith(b"\n")
                 if began and is_whole and not raw.startswith(skip):
                     yield from _objects([raw.strip()])
-
-    def since_sent(self) -> list[JsonLine] | None:
-        """The lines after the newest prompt, in their order; ``None`` if no prompt was ever sent."""
-        found: list[JsonLine] = []
-        for line in self.read_backwards():
-            if text_of(line.value, "type") == SENT:
-                return found[::-1]
-            found.append(line)
-        return None
 
     def _newline(self) -> bytes:
         with open(self.path, "rb") as file:

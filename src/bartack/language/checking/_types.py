@@ -444,23 +444,6 @@ def _first_fitting(kind: Union, value: object, acceptance: _Acceptance) -> Type:
     return next((member for member in members_of(kind) if acceptance.fault(member, value) is None), ANY)
 
 
-def pruned(kind: Type, value: object) -> object:
-    """The value without the fields that its type does not have, as replies of agents are taken. It must be accepted."""
-    acceptance = _Acceptance(_opaque)
-
-    def prune(kind: Type, value: object) -> object:
-        kind = definition_of(kind)
-        if isinstance(kind, Union):
-            kind = _first_fitting(kind, value, acceptance)
-        if isinstance(kind, Record) and isinstance(value, dict):
-            known = {field.name for field in kind.fields}
-            found = cast("dict[str, object]", value)
-            value = {key: part for key, part in found.items() if key in known}
-        return _rebuilt(kind, value, prune)
-
-    return prune(kind, value)
-
-
 def _rebuilt(kind: Type, value: object, inner: Callable[[Type, object], object]) -> object:
     match kind, value:
         case ArrayOf(element=element), list() if element is not ANY:

@@ -5,7 +5,6 @@ What the pipeline does for itself is left out: snapshots, the time, checks of an
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
@@ -14,13 +13,11 @@ import msgspec
 from bartack.agents import AgentResult
 from bartack.agents.protocol.messages import Finding
 from bartack.agents.replies import findings_of
-from bartack.depot import KeptRun
 from bartack.journal import Entry
 from bartack.pipeline.records.facts import Fact, make_facts
 from bartack.pipeline.records.records import Accepted, Decision, Delivered, Gate, Merged, TaskRecord
 from bartack.pipeline.records.task_state import make_progress
 from bartack.runtime.protocol.steps import AskArgs, ThinkArgs
-from bartack.runtime.rundir.layout import kept_run
 from bartack.runtime.state.timeline import StepRecord, Timeline
 
 SceneStatus = Literal["open", "finished", "failed", "undone"]
@@ -67,16 +64,6 @@ class TaskStory(msgspec.Struct, omit_defaults=True, kw_only=True):
     path: str = ""
     """The path of the last worker that worked on it."""
     scenes: list[Scene] = []
-
-
-def read_story(run: KeptRun | str | os.PathLike[str]) -> list[TaskStory]:
-    """The story of a run of the pipeline. No hub is needed, and a running hub is not disturbed.
-
-    Raises:
-        JournalError: The journal cannot be read.
-    """
-    with kept_run(run).open_reader() as reader:
-        return make_story(list(reader.read()), reader.load_value)
 
 
 def make_story(entries: Sequence[Entry], load: Callable[[Entry], bytes | None]) -> list[TaskStory]:

@@ -141,16 +141,6 @@ def _problem(error: ErrorData) -> str:
     return f"{error.type.rpartition(':')[2]}: {error.message.partition(chr(10))[0]}"
 
 
-def fact_transcript(run: KeptRun) -> bytes:
-    """The whole transcript of a run whose transcript is made of facts.
-
-    Raises:
-        JournalError: Its journal cannot be read.
-    """
-    with run.open_reader() as reader:
-        return _encoded(FactLines(reader.load_value).take(reader.read()))
-
-
 def _encoded(lines: Iterable[str]) -> bytes:
     return "".join(lines).encode("utf-8", "replace")
 

@@ -199,15 +199,6 @@ def read_transcript(run: KeptRun, file: Path) -> bytes:
     return read_texts(run).transcript(file)
 
 
-def lost_lines(run: KeptRun, file: Path) -> list[str]:
-    """The lines that are missing in the file of a transcript.
-
-    Raises:
-        JournalError: The journal of the run cannot be read.
-    """
-    return read_texts(run).lost(file)
-
-
 def _merge(texts: list[bytes], file: Path) -> tuple[bytes, list[bytes]]:
     """The complete transcript, each text of the journal in its place; and the lines that were missing."""
     places: defaultdict[bytes, list[int]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Holding still: every process of a tree is stopped where it stands, and continues there later.
 
-``hold_tree`` stops in rounds, as ``tree.py`` does before it kills. It is done when two rounds in a row have found no process that
+``hold`` stops in rounds, as ``tree.py`` does before it kills. It is done when two rounds in a row have found no process that
 moves. That is certain, whatever the tree does meanwhile: before the second of these rounds began all processes of the tree were
 stopped, so none of them can have started another since, and a process that was started before is in the list that this round reads.
 Only a process that the kernel keeps waiting in the middle of a system call (state ``D``) may still come out of it with a child. It
@@ -22,7 +22,7 @@ from typing import Final
 
 from bartack.supervision.process.facts import ProcessFacts, ProcessId
 from bartack.supervision.process.system import system
-from bartack.supervision.process.tree import ROUND_S, Find, find_trees
+from bartack.supervision.process.tree import ROUND_S, Find
 
 HOLD_TIMEOUT_S: Final = 0.5
 """How long a tree may take to stand still before what still moves of it is named instead."""
@@ -62,20 +62,12 @@ class HeldTree:
         self._waiting = {facts.id for facts in found if facts.state in _IN_KERNEL}
 
 
-def hold_tree(*roots: ProcessId, timeout_s: float = HOLD_TIMEOUT_S) -> HeldTree:
-    """Stop the processes ``roots`` and everything below them where they stand; ``free_tree`` lets them continue.
-
-    A root that is no longer there, or whose number was given again, is left alone. What leaves the tree because its parent dies
-    just then is found only below a subreaper that is a root. ``HeldTree.moving`` has what does not stand still after ``timeout_s``
-    seconds: this process cannot signal it, or the kernel keeps it waiting.
-    """
-    held = HeldTree(find_trees(roots))
-    hold(held, timeout_s)
-    return held
-
-
 def hold(held: HeldTree, timeout_s: float = HOLD_TIMEOUT_S) -> None:
-    """Stop everything of a tree; see ``hold_tree``."""
+    """Stop every process of a tree where it stands; ``free_tree`` lets them continue.
+
+    What leaves the tree because its parent dies just then is found only below a subreaper that is a root. ``HeldTree.moving`` has
+    what does not stand still after ``timeout_s`` seconds: this process cannot signal it, or the kernel keeps it waiting.
+    """
     until = time.monotonic() + timeout_s
     quiet = 0
     while quiet < _QUIET_ROUNDS:
@@ -109,7 +101,7 @@ def _iter_living(held: HeldTree) -> Iterator[ProcessFacts]:
 
 
 def free_tree(held: HeldTree) -> None:
-    """Let a tree continue that ``hold_tree`` has stopped. What others have stopped before that stays stopped."""
+    """Let a tree continue that ``hold`` has stopped. What others have stopped before that stays stopped."""
     for facts in reversed(held.stopped.values()):
         system.send_signal(facts, signal.SIGCONT)
     held.stopped.clear()

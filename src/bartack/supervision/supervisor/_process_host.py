@@ -73,11 +73,6 @@ class ProcessHost:
         self._listeners: dict[int, ProcessListener] = {}
         self._tokens = 0
 
-    @property
-    def parent_pids(self) -> tuple[int, int] | None:
-        """The processes of the guardian and of the parent program, if there is one."""
-        return (self._client.pid, self._client.program_pid) if self._client is not None else None
-
     def marks(self) -> dict[str, str]:
         """The variables that every process gets."""
         return {MARK: self._mark}

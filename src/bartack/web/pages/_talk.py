@@ -14,8 +14,6 @@ from bartack.web.reading._said import said_line
 from bartack.web.reading._talk import read_calls, read_talk
 from bartack.web.streams._parts import Part
 
-_OF_PROMPT: Final = ("prompt", "command")
-
 
 async def _read(page: RunPage) -> Mapping[str, object]:
     query: BeforeQuery = page.query

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bartack.core.clock import SystemClock
-from bartack.errors import BartackError, JournalNotFoundError, NotShownError
+from bartack.errors import BartackError, NotShownError
 from bartack.journal import BlobRef, Entry
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.layout import RunDir
@@ -133,16 +133,6 @@ class RunView:
         """The value of an entry without secrets."""
         value = self.value(seq)
         return None if value is None else self.hider.show(value)
-
-
-def check_there(followed: Followed) -> None:
-    """Raise if a run that was followed is gone.
-
-    Raises:
-        JournalNotFoundError: It is.
-    """
-    if followed.follower.state == "deleted":
-        raise JournalNotFoundError(str(followed.run.path))
 
 
 def error_text(error: ErrorFacts | None) -> ErrorText | None:

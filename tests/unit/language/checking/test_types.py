@@ -33,7 +33,6 @@ from bartack.language.checking._types import (
     from_argument,
     overlap,
     parse_number,
-    pruned,
 )
 from bartack.language.syntax._near import OWN_TYPES
 
@@ -182,14 +181,6 @@ def test_what_needs_no_conversion_stays_the_same_value() -> None:
     value = {"a": ["x"]}
 
     assert converted(written("{a: [string]}"), value, kind_of, text_of) is value
-
-
-def test_fields_that_a_type_does_not_have_are_dropped_from_replies() -> None:
-    kind = written('{a: [{b: int}], kind: "x"} | {c: int}')
-
-    assert pruned(kind, {"a": [{"b": 1, "z": 2}], "kind": "x", "y": 3}) == {"a": [{"b": 1}], "kind": "x"}
-    assert pruned(kind, {"c": 1, "a": 2}) == {"c": 1}
-    assert pruned(written("object"), {"a": 1}) == {"a": 1}
 
 
 # Schema
@@ -445,12 +436,6 @@ TYPES: st.SearchStrategy[Type] = st.recursive(SIMPLE, _containers, max_leaves=4)
 def test_types_that_accept_the_same_value_overlap(left: Type, right: Type, value: object) -> None:
     if accepts(left, value) is None and accepts(right, value) is None:
         assert overlap(left, right)
-
-
-@given(TYPES, VALUES)
-def test_pruning_keeps_a_value_acceptable(kind: Type, value: object) -> None:
-    if accepts(kind, value) is None:
-        assert accepts(kind, pruned(kind, value)) is None
 
 
 @given(TYPES)

@@ -12,13 +12,19 @@ import pytest
 
 from bartack.journal import open_journal
 from bartack.pipeline.records.records import Gate, Merged
-from bartack.pipeline.report.story import Scene, TaskStory, read_story
+from bartack.pipeline.report.story import Scene, TaskStory, make_story
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.steps import CommandArgs, ThinkArgs
+from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
 
 RECORDED = Path(__file__).parents[3] / "crash/journals/pipeline/run-20261116-094635-bef472f5"
 TASK = "main/2.1:task"
+
+
+def read_story(directory: Path) -> list[TaskStory]:
+    with RunDir(directory).open_reader() as reader:
+        return make_story(list(reader.read()), reader.load_value)
 
 
 class Continued:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.transcripts import fact_transcript
 
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.paths import worker_path
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.pipeline_transcript import FactTranscript, fact_transcript
+from bartack.runtime.rundir.pipeline_transcript import FactTranscript
 from bartack.runtime.rundir.shown import Shown
-from bartack.runtime.rundir.transcript import Transcript, count_outputs, lost_lines, read_transcript
+from bartack.runtime.rundir.transcript import Transcript, count_outputs, read_texts, read_transcript
 from bartack.runtime.state import entries as e
 
 
@@ -93,7 +94,7 @@ def test_texts_of_branches_and_tools_are_those_of_their_worker(tmp_path: Path, j
     write(journal, "a", p="main/1.4.2")
     write(journal, "b", p="main/do:5.1", channel="log")
 
-    assert [line[13:] for line in lost_lines(RunDir(tmp_path), tmp_path / "none")] == [
+    assert [line[13:] for line in read_texts(RunDir(tmp_path)).lost(tmp_path / "none")] == [
         "main/1: a\n",
         "main: [log] b\n",
     ]
@@ -118,7 +119,7 @@ def test_a_line_lost_in_the_middle_comes_back_in_its_place(tmp_path: Path, journ
     transcript.add(Shown("print", "main", "three"))
     transcript.close()
 
-    assert [line[13:] for line in lost_lines(RunDir(tmp_path), tmp_path / "transcript.txt")] == [
+    assert [line[13:] for line in read_texts(RunDir(tmp_path)).lost(tmp_path / "transcript.txt")] == [
         "main: two\n",
         "main: two\n",
     ]
@@ -301,7 +302,7 @@ def test_what_a_transcript_of_facts_lacks_is_read_from_the_journal(
     file = tmp_path / "transcript.txt"
     whole = fact_transcript(RunDir(tmp_path)).decode().splitlines(keepends=True)
 
-    assert lost_lines(RunDir(tmp_path), file) == whole
+    assert read_texts(RunDir(tmp_path)).lost(file) == whole
     file.write_text(whole[0] + whole[1][:30])
-    assert lost_lines(RunDir(tmp_path), file) == whole[1:]
+    assert read_texts(RunDir(tmp_path)).lost(file) == whole[1:]
     assert read_transcript(RunDir(tmp_path), file) == fact_transcript(RunDir(tmp_path))

@@ -16,10 +16,10 @@ from typing import Protocol
 import pytest
 from tests.unit.supervision.process.tickers import Board
 
-from bartack.supervision.process._hold import HeldTree, free_tree, hold_round, hold_tree
+from bartack.supervision.process._hold import HeldTree, free_tree, hold, hold_round
 from bartack.supervision.process.facts import ProcessFacts, ProcessId
 from bartack.supervision.process.system import read_facts, system
-from bartack.supervision.process.tree import descendants, kill_tree
+from bartack.supervision.process.tree import descendants, find_trees, kill_tree
 
 BOUND_S = 60.0
 PATIENCE_S = 10.0
@@ -29,6 +29,13 @@ MOMENT_S = 0.05
 """In which a process that runs would count on."""
 
 TICKERS = Path(__file__).with_name("tickers.py")
+
+
+def hold_tree(*roots: ProcessId, timeout_s: float) -> HeldTree:
+    """Stop processes and everything below them."""
+    held = HeldTree(find_trees(roots))
+    hold(held, timeout_s)
+    return held
 
 
 class Tree:

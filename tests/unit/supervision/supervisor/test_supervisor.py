@@ -41,6 +41,12 @@ AT_ONCE = Backoff(0.0)
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the promise is that of Linux")
 
 
+def parent_pids(host: ProcessHost) -> tuple[int, int]:
+    """The processes of the guardian and of the parent program."""
+    assert host._client is not None
+    return host._client.pid, host._client.program_pid
+
+
 def play(scene: Callable[[], Awaitable[T]]) -> T:
     async def bounded() -> T:
         async with asyncio.timeout(BOUND_S):
@@ -605,7 +611,7 @@ def test_a_process_that_is_asked_for_its_readiness_in_vain_does_not_stay() -> No
                 await supervisor.start_child(python("c", "import time; time.sleep(60)", ready=broken))
             host = supervisor._host
             assert host is not None
-            return [pid for pid in marked(supervisor) if pid not in (host.parent_pids or ())]
+            return [pid for pid in marked(supervisor) if pid not in parent_pids(host)]
 
     assert play(scene) == []
 
@@ -682,8 +688,7 @@ def test_the_death_of_the_parent_program_is_not_counted_until_it_happens_too_oft
             host = supervisor._host
             assert host is not None
             for incarnation in range(2, 6):
-                assert host.parent_pids is not None
-                os.kill(host.parent_pids[incarnation % 2], signal.SIGKILL)
+                os.kill(parent_pids(host)[incarnation % 2], signal.SIGKILL)
                 await started(("a", incarnation), ("b", incarnation))
             return [report.restarts_in_window for report in supervisor.reports]
 

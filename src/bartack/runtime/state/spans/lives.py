@@ -113,14 +113,6 @@ class WorkerColumns:
         ended = [row for row in lives.at(seq) if lives.closed[row] != OPEN]
         return {self.path(row) for row in (*ended, *range(lives.opened_by(seq), len(lives)))}
 
-    def known_at(self, seq: int) -> list[int]:
-        """The workers that had been started up to an entry, each by its latest life, in the order of their first ones."""
-        # Not by the number of the path: beyond the texts that are recognised, the same one may have several.
-        latest: dict[str, int] = {}
-        for row in range(self.lives.opened_by(seq)):
-            latest[self._texts[self._path[row]]] = row
-        return list(latest.values())
-
     # Inside.
 
     def _begin(self, worker: WorkerState, spawned: int) -> None:

@@ -104,11 +104,6 @@ class Moment:
         """The workers that were alive, in the order in which they were started."""
         return [self._spans.worker(row, self.seq) for row in self.worker_rows]
 
-    @cached_property
-    def all_workers(self) -> list[WorkerSpan]:
-        """All workers that had been started, each by its latest life, in the order in which they were started."""
-        return [self._spans.worker(row, self.seq) for row in self._spans.lives.known_at(self.seq)]
-
 
 class Spans:
     """All that lasted in a run, added up entry by entry.
@@ -225,10 +220,6 @@ class Spans:
     def time_of(self, seq: int) -> int:
         """The time of an entry; that of the last one if there is none of this place yet."""
         return self._times[max(0, min(seq, self.last_seq))]
-
-    def seq_at(self, us: int) -> int:
-        """The last entry at or before a moment, as far as the clock was not set back; 0 if there is none."""
-        return bisect_right(self._times, us, lo=1) - 1
 
     def status_at(self, seq: int) -> RunStatus:
         """The status of the run after an entry, as far as the journal shows."""
