@@ -86,7 +86,7 @@ def test_install_shows_the_difference_to_an_earlier_unit(call: Call, system: Sys
     assert "-ExecStart=/old/python" in changed.stderr
     assert "+WantedBy=default.target" in changed.stderr
     assert "/old/python" not in system.unit.read_text()
-    assert "is as it should be" in again.stderr
+    assert "is up to date" in again.stderr
 
 
 def test_install_asks_and_writes_nothing_without_a_terminal(

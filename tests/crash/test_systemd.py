@@ -161,7 +161,7 @@ def test_the_service_is_restarted_after_a_kill_stopped_in_order_and_removed(stag
     assert stage.until_state(run, "over", "held").outcome == "completed"
     assert stage.done() == ALL
 
-    # Stopped: its runs are stopped in order, and wait for the next node.
+    # Stopped: its runs are shut down cleanly, and wait for the next node.
     stage.again()
     run = stage.detach("gated.py")
     stage.until_gate()

@@ -42,9 +42,9 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> None:
         (Holders(os.getuid(), (INSIDE,), ()), "belongs to run-1"),
         (Holders(os.getuid(), (OUTSIDE, INSIDE), ()), "belongs to run-1"),
         (Holders(os.getuid(), (), (OUTSIDE, INSIDE)), "belongs to run-1"),
-        (Holders(os.getuid(), (), ()), "ended before"),
+        (Holders(os.getuid(), (), ()), "exited before"),
         (Holders(4242, (OUTSIDE,), ()), "another user"),
-        (None, "ended before"),
+        (None, "exited before"),
     ],
 )
 def test_every_process_that_may_have_the_connection_has_to_be_outside_every_run(

@@ -159,9 +159,9 @@ class ToolPermissions:
         inside = real[len(home) :].split(os.sep)
         refused = next((name for name in NEVER if name in inside), "")
         if refused:
-            return f"files below {refused} are not for agents"
+            return f"agents must not use files below {refused}"
         if any(_is_below(real, place) for place in self._refused):
-            return f"{path} is not for this agent"
+            return f"this agent must not use {path}"
         return ""
 
 

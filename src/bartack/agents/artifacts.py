@@ -37,7 +37,7 @@ def check_path(root: str, path: str, refused: Sequence[str] = ()) -> str:
     for place in (*NEVER, *refused):
         for found in (path, inside):
             if found == place or found.startswith(f"{place.rstrip('/')}/"):
-                raise UnsafePathError(path, f"{place} is not for agents")
+                raise UnsafePathError(path, f"agents must not use {place}")
     return os.path.join(real_root, inside)
 
 
@@ -152,7 +152,7 @@ def _open_resolved(root: str, real: str) -> int:
 def _compare(said: Artifact, found: VerifiedArtifact) -> str:
     problems: list[str] = []
     if said.size != found.size:
-        problems.append(f"{said.size} bytes were said, {found.size} are there")
+        problems.append(f"reported {said.size} bytes, found {found.size}")
     if said.sha256 != found.sha256:
-        problems.append(f"{said.sha256} was said, {found.sha256} is there")
+        problems.append(f"reported {said.sha256}, found {found.sha256}")
     return f"{said.path}: {', '.join(problems)}" if problems else ""

@@ -132,7 +132,7 @@ def check_version(event: Event, wanted: Version, *, required: bool) -> str:
             f"the answer does not say which files it saw ({wanted.snapshot_id} was asked)" if required else ""
         )
     if seen.snapshot_id != wanted.snapshot_id:
-        return f"the answer saw {seen.snapshot_id}, {wanted.snapshot_id} was asked"
+        return f"the answer is for snapshot {seen.snapshot_id}; the request was for {wanted.snapshot_id}"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Whether the end of a run was reported to a client: a file in its directory with the place of that end in the journal.
 
 A start that a client repeats after a crash returns a run whose end it does not know. The file is written after the reply has left:
-a server that is killed in between reports the end once more, and never not at all.
+a server that is killed in between reports the end twice, but never omits it.
 """
 
 from __future__ import annotations

@@ -164,7 +164,11 @@ _OTHERS: Final = (
                 "run": _RUN,
                 "mailbox": _MAILBOX,
                 "message": {"description": "Any JSON value."},
-                "key": {"type": "string", "minLength": 1, "description": "Makes a repetition harmless."},
+                "key": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "Idempotency key: a repeated call with the same key sends one message.",
+                },
             },
             "run",
             "mailbox",

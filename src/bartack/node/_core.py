@@ -1,6 +1,6 @@
 """What becomes of a run whose process has ended: the decisions of a node, without I/O.
 
-The journal says how far the run is and whether its hub stopped in order. That is enough to distinguish these ends:
+The journal says how far the run is and whether its hub shut down cleanly. That is enough to distinguish these ends:
 
 - the run is over: nothing is left to do, except that a failure may be tried again if the user has said so;
 - a person stopped it: it rests until a person continues it;
@@ -48,7 +48,7 @@ STOPPED: Final[dict[str, tuple[Placement, str]]] = {
     "resting": ("resting", "it waits for a time"),
     "terminated": ("queued", "it was terminated"),
 }
-"""What becomes of a run whose hub has stopped in order, by the reason in the journal."""
+"""What becomes of a run whose hub has shut down cleanly, by the reason in the journal."""
 WAKES: Final = frozenset({"waiting", "resting"})
 """Reasons after which the node continues a run by itself."""
 

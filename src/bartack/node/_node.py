@@ -3,7 +3,8 @@
     queue ──claim──▶ owned ──hub ends──▶ judged ──release──▶ queued, resting, held or over
 
 The hubs are processes of their own, and outlive a node that is killed: the next node finds them by their runs and watches them
-from then on. A node that is asked to stop (SIGTERM, SIGINT) stops its hubs in order first; their runs are queued for the next node.
+from then on. A node that is asked to stop (SIGTERM, SIGINT) shuts its hubs down cleanly first; their runs are queued for the next
+node.
 
 The node listens to nothing. It is woken by a change in the depot, by the end of a hub and by signals, and looks once a minute at
 least, because a clock may be set.
@@ -42,7 +43,7 @@ TROUBLE_S: Final = 10.0
 NO_PIDFD_S: Final = 1.0
 """The same where the system does not report the end of a process."""
 STOP_S: Final = 60.0
-"""How long the hubs may take to stop in order."""
+"""How long the hubs may take to shut down cleanly."""
 RUN_BYTES: Final = 1 << 30
 """Memory that one run with its agents is expected to need."""
 STOPPING_US: Final = 10 * SECOND_US
@@ -280,7 +281,7 @@ class Node:
             self._say(f"{run}: {problem}")
 
     def _stop_all(self) -> None:
-        """Stop the hubs in order; their runs are queued again."""
+        """Shut the hubs down cleanly; their runs are queued again."""
         if not self._stopping:
             return
         for owned in self._owned.values():

@@ -19,7 +19,7 @@ UNIT: Final = "bartack-node.service"
 LABEL: Final = "bartack.node"
 MARK: Final = "# Written by 'bartack node install'. 'bartack node uninstall' removes it."
 STOP_S: Final = 90
-"""How long the node may take to stop: its runs are stopped in order."""
+"""How long the node may take to stop: its runs are shut down cleanly."""
 VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
 """What the service takes from the terminal: where programs are, and which files are those of the user. None of them is secret."""
 
@@ -133,7 +133,7 @@ def unit_text(command: Command, environ: Mapping[str, str]) -> str:
         *variables,
         "Restart=on-failure",
         "RestartSec=10",
-        "# The node stops its runs in order; what is left after that is killed.",
+        "# The node shuts its runs down cleanly; what is left after that is killed.",
         "KillMode=mixed",
         f"TimeoutStopSec={STOP_S}",
         "# A command that runs out of memory fails alone, not the node with all its runs.",

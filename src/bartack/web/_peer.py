@@ -33,7 +33,7 @@ def judge_peer(client: End, server: End) -> str:
     except (OSError, ValueError) as error:
         return f"the process that asks cannot be found: {error}"
     if holders is None:
-        return "the process that asks ended before it could be placed"
+        return "the requesting process exited before it could be identified"
     if holders.uid not in {os.getuid(), _ROOT}:  # of root are relays, such as that of a virtual machine
         return "the process that asks belongs to another user"
     # A process that hides what it has open may be the one, so it counts if no other is known.
@@ -41,4 +41,4 @@ def judge_peer(client: End, server: End) -> str:
     inside = next((found for pid in suspects if (found := find_enclosing(pid)) is not None), None)
     if inside is not None:
         return reason_of(inside)
-    return "" if suspects else "the process that asks ended before it could be placed"
+    return "" if suspects else "the requesting process exited before it could be identified"

@@ -56,7 +56,7 @@ class StepsQuery(AtQuery, frozen=True, kw_only=True):
     kind: list[Text] = []
     status: list[StepStatus] = []
     q: Annotated[Text, Meta(description="Only steps with this text in what they are about.")] = ""
-    page: Annotated[Number, Meta(description="From 1; 0: the last one.")] = 0
+    page: Annotated[Number, Meta(description="Page number from 1; 0 is the last page.")] = 0
     all: Annotated[bool, Meta(description="With the bookkeeping of the pipeline.")] = False
 
 

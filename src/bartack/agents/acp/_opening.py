@@ -163,7 +163,9 @@ class Opening:
     def _lose(self, reason: str) -> None:
         """The session cannot be continued: its conversation is abandoned, and the next attempt begins a new one."""
         self._files.abandon(reason)
-        self._faults.notice(f"the conversation is begun anew: {reason}", "conversation_lost")
+        self._faults.notice(
+            f"the conversation cannot be resumed; starting a new one: {reason}", "conversation_lost"
+        )
         self._talk.attempts.excuse()
         self._talk.end_attempt("conversation_lost", reason)
 

@@ -225,7 +225,7 @@ class ClaudeCall:
         self._stream.close()
         self._enter(generation)
         stamp = self.talk.actions.stamp()
-        text = f"its conversation cannot be resumed, and begins anew: {reason}"
+        text = f"the conversation cannot be resumed; starting a new one: {reason}"
         self.talk.actions.report(CallNotice(**stamp, level="warn", text=text, case="generation"))
 
     def _program(self) -> list[str]:
@@ -262,7 +262,7 @@ class ClaudeCall:
         name = self._adapter.name
         where = "the configuration directory of the run" if self._home_kind == "run" else "your own home"
         return (
-            f"it used {where}, and looked for {', '.join(CLAUDE.credentials)}: set one of them and name it in "
+            f"it found no credentials in {where}. Set one of {', '.join(CLAUDE.credentials)} and list it in "
             f'agents.{name}.pass_env, or log in with the program and set agents.{name}.home = "user"'
         )
 

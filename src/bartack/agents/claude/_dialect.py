@@ -366,7 +366,7 @@ class ClaudeDialect:
 def _missing(response: Json, about: Json, version: str, wanted: str) -> str:
     """What the program lacks that we cannot do without; empty if it has everything."""
     if text_of(response, "subtype") != "success":
-        return f"does not let us decide about its tools: {text_of(response, 'error')[:200]}"
+        return f"does not support permission requests: {text_of(response, 'error')[:200]}"
     lacks = [words for member, words in DECIDING if about.get(member) is not True]
     if lacks:
         return f"lacks {' and '.join(lacks)}"

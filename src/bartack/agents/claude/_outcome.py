@@ -100,7 +100,7 @@ def judge(result: Json, facts: TurnFacts = NO_FACTS) -> Judgement:
         facts=facts,
     )
     code = next((code for fits, code in _ROWS if fits(seen)), _ELSE)
-    message = seen.text.strip()[:WORDS] or f"it ended with {seen.subtype or 'a result that says nothing'}"
+    message = seen.text.strip()[:WORDS] or f"it ended with {seen.subtype or 'an empty result'}"
     limited = code in {"rate_limited", "quota_exhausted"}
     return Judgement(code, message, facts.until if limited else "")
 

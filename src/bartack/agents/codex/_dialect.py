@@ -259,7 +259,9 @@ class CodexDialect:
         self._model = link.model = text_of(result, "model") or self._model
         self._events.begin_attempt(self._model)
         actions = self._talk.actions
-        text = f"{link.introduction} with the model {self._model or 'of its own choice'}"
+        text = (
+            f"{link.introduction} with {f'the model {self._model}' if self._model else 'its default model'}"
+        )
         actions.report(CallNotice(**actions.stamp(), level="info", text=text))
 
     def _resumed(self, found: Found) -> None:
@@ -305,7 +307,7 @@ class CodexDialect:
         talk.generation += 1
         talk.conversation = conversation_id(talk.request.run_id, talk.request.key, talk.generation)
         self.thread.begin_anew()
-        text = f"the conversation cannot be resumed and begins anew: {why}"
+        text = f"the conversation cannot be resumed; starting a new one: {why}"
         talk.actions.report(CallNotice(**talk.actions.stamp(), level="warn", text=text[:2048]))
         talk.attempts.excuse()
         talk.end_attempt("conversation_lost", text)

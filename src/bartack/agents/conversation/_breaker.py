@@ -69,7 +69,7 @@ class Breaker:
     def reason(self) -> str:
         """Why calls wait."""
         paused = self._pause is not None and self._pause.current().reason
-        return paused or "its last calls have all failed for a temporary reason"
+        return paused or "recent calls failed with temporary errors"
 
     def _own_wait_s(self) -> float:
         if not self.is_open:

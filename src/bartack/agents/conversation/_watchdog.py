@@ -287,7 +287,7 @@ class Watchdog:
             limits.append((self._start_by, self._check_start))
         if self._link is not None and self._link.beats and config.heartbeat_s:
             silence = config.heartbeat_s * config.missed_heartbeats
-            lost = Expired("attempt", "heartbeat_lost", f"no line came for {silence:g} s")
+            lost = Expired("attempt", "heartbeat_lost", f"no output for {silence:g} s")
             limits.append((self._last_line + silence, lambda: lost))
         stall_s = config.tool_s if self._own_tools and config.tool_s else config.stall_s
         if stall_s:

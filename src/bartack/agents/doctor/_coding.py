@@ -79,9 +79,7 @@ def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
     if credentials_in(facts, env):
         findings.notes.append("its credential reaches every command, hook and server that it starts")
     if isinstance(config, AcpConfig):
-        findings.notes.append(
-            "its permissions are as good as its questions: Bartack decides only what it asks"
-        )
+        findings.notes.append("Bartack can decide only about tool calls that the agent asks about")
     return findings
 
 

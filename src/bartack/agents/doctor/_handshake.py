@@ -190,13 +190,13 @@ def _greet_acp(speaker: Speaker, cwd: Path, *, ask: bool) -> Greeting:
     info = f"{text_of(answer, 'result', 'agentInfo', 'name')} {text_of(answer, 'result', 'agentInfo', 'version')}"
     can = ["resume a session"] if member(answer, "result", "agentCapabilities", "loadSession") is True else []
     notes = (
-        f"it can {', '.join(can)}" if can else "it cannot resume a session: an interrupted call begins anew",
+        f"it can {', '.join(can)}" if can else "it cannot resume a session: an interrupted call starts over",
     )
     if not ask:
         return Greeting(info.strip(), notes=notes)
     session = _call(speaker, 2, "session/new", {"cwd": str(cwd), "mcpServers": []})
     if session is None or "result" not in session:
-        return Greeting(info.strip(), problem=_refusal("it begins no session", session))
+        return Greeting(info.strip(), problem=_refusal("it did not open a session", session))
     prompt = [{"type": "text", "text": READY}]
     params = {"sessionId": text_of(session, "result", "sessionId"), "prompt": prompt}
     ended = _call(speaker, 3, "session/prompt", params)

@@ -118,7 +118,7 @@ class ScriptReader(RedirectReader):
         if found is None:
             return ""
         if found[0] not in closers:
-            not_parsed(f"{found[0]!r} in a place where it means nothing")
+            not_parsed(f"unexpected {found[0]!r}")
         self.pos = found.end()
         return found[0]
 

@@ -22,13 +22,13 @@ REASONS: Final[Mapping[str, str]] = {
     "delete-unknown": "a recursive delete of a path that is not known before the command runs",
     "delete-outside": "a recursive delete outside of the directories where deleting is allowed",
     "move-vital": "moving the home directory, the project, its history or a directory above it",
-    "git-loss": "it throws away work that git has, or has not yet",
+    "git-loss": "it discards committed or uncommitted work",
     "device": "it overwrites a device or a file system",
     "mode-outside": "it changes mode or owner of a tree outside of the directories where that is allowed",
     "network-code": "code from the network would be executed unseen",
-    "end-everything": "it ends processes or the machine without distinction",
+    "end-everything": "it kills unrelated processes or shuts the machine down",
     "protected": "the file is protected",
-    "unparsed": "it is not known before it runs what the command does",
+    "unparsed": "the effect of this command cannot be determined before it runs",
 }
 """The built-in rules by their ids."""
 

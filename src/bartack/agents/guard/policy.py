@@ -104,7 +104,7 @@ def _rule(given: object, number: int) -> GuardRule:
         if not isinstance(value, str) or (not value and key != "reason"):
             raise PolicyFlawError(f"{place}.{key}", "it is missing, or not a text")
     if table["decision"] not in DECISIONS:
-        raise PolicyFlawError(f"{place}.decision", f"it is none of {', '.join(DECISIONS)}")
+        raise PolicyFlawError(f"{place}.decision", f"expected one of {', '.join(DECISIONS)}")
     values = [str(table.get(key, "")) for key in _RULE_KEYS]
     return make_rule(number, *values)
 

@@ -258,7 +258,7 @@ class LineDialect:
         """Why an event does not belong to this command: the case and what is wrong."""
         if event.correlation_id != self.correlation:
             late = event.correlation_id in self._talk.record.ended
-            return ("late" if late else "wrong_correlation"), f"it is of {event.correlation_id}"
+            return ("late" if late else "wrong_correlation"), f"it belongs to {event.correlation_id}"
         return None if isinstance(event, ToolCall) else self._wrong_content(event)
 
     def _wrong_content(self, event: Event) -> tuple[str, str] | None:

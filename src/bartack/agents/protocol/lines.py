@@ -235,7 +235,7 @@ def load_json(line: bytes) -> object:
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a member is there twice")
+        raise ValueError("duplicate member")
     return members
 
 

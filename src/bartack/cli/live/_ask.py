@@ -206,7 +206,7 @@ class Asker:
             self._problem = error.problem
             return
         except (QuestionAnsweredError, QuestionNotFoundError):
-            self._write(f"another answer to {question.id} was first")
+            self._write(f"{question.id} was already answered")
         else:
             first = self._args.question.partition("\n")[0]
             given = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -23,7 +23,7 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.origin import check_own
 
 STOP_S: Final = 30.0
-"""How long the process of a run may take to stop in order."""
+"""How long the process of a run may take to shut down cleanly."""
 
 
 @click.command(short_help="Hand an active run over to the node.")
@@ -33,8 +33,8 @@ STOP_S: Final = 30.0
 def detach(run: str, workspace: str, *, as_json: bool) -> Exit:
     """Hand RUN over to the node, so that it continues without its terminal.
 
-    The process that runs it stops in order, and the node resumes it at the exact step. A call of an agent that is in progress is
-    continued in its conversation. A run that is not active is handed over, too.
+    The process that runs it shuts down cleanly, and the node resumes it at the exact step. A call of an agent that is in progress
+    is continued in its conversation. A run that is not active is handed over, too.
     """
     found = locate(run, workspace)
     check_own(found)
@@ -53,7 +53,7 @@ def detach(run: str, workspace: str, *, as_json: bool) -> Exit:
 
 
 def _interrupt(run: RunDir) -> None:
-    """Stop the hub of a run in order, and wait until it is gone."""
+    """Shut the hub of a run down cleanly, and wait until it is gone."""
     if not run.is_active():
         return
     try:

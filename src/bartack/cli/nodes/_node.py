@@ -158,7 +158,7 @@ def _show(facts: NodeFacts | None, counts: dict[str, int]) -> None:
 
 @node.command(short_help="Stop the node; its runs continue with the next one.")
 def stop() -> Exit:
-    """Stop the node. Its runs are stopped in order and stay queued: the next node resumes them."""
+    """Stop the node. Its runs are shut down cleanly and stay queued: the next node resumes them."""
     stopped = stop_node(user_depot())
     write_note(
         "stopped; its runs continue with the next node" if stopped is not None else "no node is running"

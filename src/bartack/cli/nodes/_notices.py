@@ -109,7 +109,7 @@ def _report(outcomes: list[tuple[Way, str]]) -> None:
     if not outcomes:
         Screen(sys.stderr).line(
             printable(
-                f"the settings name no way; set notices.desktop, command or webhook in {own_settings_file()}"
+                f"no notification channel is configured; set notices.desktop, command or webhook in {own_settings_file()}"
             )
         )
     for way, problem in outcomes:

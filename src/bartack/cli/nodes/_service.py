@@ -101,7 +101,7 @@ def _show(service: Service, found: str | None) -> None:
     screen = Screen(sys.stderr)
     screen.line(printable(str(service.path)))
     if found == service.text:
-        screen.line("  is as it should be")
+        screen.line("  is up to date")
         return
     lines = service.text.splitlines()
     if found is not None:

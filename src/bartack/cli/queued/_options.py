@@ -90,7 +90,7 @@ class AllOptions(msgspec.Struct, kw_only=True, frozen=True):
         if not self.everywhere and (self.failed or self.since is not None or self.yes):
             raise UsageError("bartack resume", "--failed, --since and --yes are for all runs: add --all")
         if self.everywhere and (others := _others()):
-            raise UsageError("bartack resume", f"--all does not go with {' and '.join(others)}")
+            raise UsageError("bartack resume", f"--all cannot be combined with {' and '.join(others)}")
 
 
 def _others() -> list[str]:

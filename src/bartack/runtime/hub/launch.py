@@ -190,7 +190,7 @@ def _wake_node() -> None:
 def _last_life_us(heartbeat: int | None, state: State) -> int:
     """When the last hub was alive.
 
-    The journal has it for a hub that stopped in order, wherever the files were copied since. A copy may lack the heartbeat.
+    The journal has it for a hub that shut down cleanly, wherever the files were copied since. A copy may lack the heartbeat.
     """
     if heartbeat is None:
         return state.last_at

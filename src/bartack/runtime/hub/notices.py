@@ -2,7 +2,7 @@
 
 The hub decides and sends nothing. Once a second it writes one number to a pipe that never blocks. The notifier
 (``notifier.py``) reads the journal up to there, so no notice is sent of an entry before its commit. The end of the pipe is the end
-of the hub, whether it stopped in order or was killed.
+of the hub, whether it shut down cleanly or was killed.
 """
 
 from __future__ import annotations

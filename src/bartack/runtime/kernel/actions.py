@@ -165,7 +165,7 @@ class ListProcesses(Action, frozen=True, gc=False):
 
 
 class InterruptHub(Action, frozen=True, gc=False):
-    """Stop the hub in order, as on Ctrl-C; the run stays resumable."""
+    """Shut the hub down cleanly, as on Ctrl-C; the run stays resumable."""
 
 
 class EndHub(Action, frozen=True, gc=False):

@@ -228,7 +228,7 @@ class Core(Desk):
         self._desks.resumed()
 
     def stop(self, reason: str, until_us: int = 0, about: str = "") -> None:
-        """The hub stops in order; the run stays resumable.
+        """The hub shuts down cleanly; the run stays resumable.
 
         Args:
             reason: Why.

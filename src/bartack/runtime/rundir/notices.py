@@ -117,7 +117,7 @@ class FactReader(Closing):
             self._keep(NoticesFile(until, self._kept.lost_hub))
 
     def hub_is_gone(self, at: int) -> None:
-        """No hub runs the run: keep what is left, and a notice if the last hub did not stop in order.
+        """No hub runs the run: keep what is left, and a notice if the last hub did not shut down cleanly.
 
         The notice of a run that the node has waits a while: the node resumes the run at once, and then nothing is sent.
 
@@ -136,7 +136,7 @@ class FactReader(Closing):
 
     @property
     def is_left(self) -> bool:
-        """Whether the last hub that was seen stopped in order."""
+        """Whether the last hub that was seen shut down cleanly."""
         return self._notable.is_left
 
     @property

@@ -134,7 +134,7 @@ class RunEnded(EntryData, frozen=True, gc=False):
 
 
 class HubStopped(EntryData, frozen=True, gc=False):
-    """The hub stopped in order and left the run resumable."""
+    """The hub shut down cleanly and left the run resumable."""
 
     kind = "hub.stopped"
 

@@ -24,7 +24,7 @@ class Notable:
 
     Attributes:
         hub: The number of the hub that runs the run.
-        is_left: Whether no hub has to run the run: it ended, or its hub stopped in order.
+        is_left: Whether no hub has to run the run: it ended, or its hub shut down cleanly.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Notable:
         return None if find is None else find(data, seq, at)
 
     def lost_hub(self, at: int, *, is_of_node: bool = False) -> Fact | None:
-        """The fact that the hub is gone without having stopped the run in order; ``None`` if it has stopped it."""
+        """The fact that the hub is gone without having shut the run down cleanly; ``None`` if it has stopped it."""
         if self.is_left:
             return None
         text = "its process was killed or could not write to its disk; no work that was recorded is lost"

@@ -13,7 +13,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import RunStatus, State
 
 Happening = Literal["asked", "answered", "started", "stopped", "completed", "failed", "cancelled", "aborted"]
-"""What may happen to a run: a question opens or is settled, a process runs it from now on or stops in order, it ends."""
+"""What may happen to a run: a question opens or is settled, a process runs it from now on or shuts down cleanly, it ends."""
 
 _ENDS: Final[Mapping[Happening, frozenset[RunStatus]]] = {
     "failed": frozenset({"failed"}),

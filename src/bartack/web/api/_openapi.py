@@ -16,14 +16,14 @@ from bartack.web.api._endpoints import ARTIFACT, ENDPOINTS, STREAMS, Endpoint
 Schema = dict[str, Any]
 
 REFUSALS: Final[dict[int, str]] = {
-    400: "The request is not formed as it should be.",
+    400: "The request is malformed.",
     401: "The browser has not entered, or its session has ended.",
     403: "The request comes from elsewhere, from inside a run, or the server is read-only.",
     404: "There is no such run, step, entry, or other part of it.",
     409: "The run is not in a state for this; for an answer: another one was first.",
     410: "The run was deleted while it was followed.",
     422: "A member has a value that is not allowed.",
-    503: "The journal is still being read or cannot be read, or the server has too much to do.",
+    503: "The journal is still being read or cannot be read, or the server is overloaded.",
 }
 """The statuses of refusals, and what they mean."""
 

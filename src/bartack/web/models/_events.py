@@ -20,9 +20,7 @@ class Hello(Model, frozen=True, kw_only=True):
     seq: Seq
     status: str = ""
     read_only: bool = False
-    server: Annotated[
-        str, Meta(description="A mark of the server's process: rows of another one mean nothing here.")
-    ]
+    server: Annotated[str, Meta(description="Id of the server process; row numbers are valid only for it.")]
     built: float = 1.0
 
 

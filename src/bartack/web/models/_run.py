@@ -65,7 +65,7 @@ class Runs(Model, frozen=True, kw_only=True):
     counts: Annotated[
         dict[str, int], Meta(description="How many runs there are, by status, whatever is looked for.")
     ] = {}
-    total: Annotated[int, Meta(description="How many fit what is looked for.")]
+    total: Annotated[int, Meta(description="Number of matching runs.")]
     workspaces: list[str] = []
     problems: Annotated[list[Problem], Meta(description="Workspaces whose runs cannot be listed.")] = []
 
@@ -167,7 +167,7 @@ class MailboxRow(Model, frozen=True, kw_only=True):
     closed: bool = False
     capacity: int
     overflow: Literal["block", "reject", "drop_oldest", "drop_newest"] = "block"
-    owner: Annotated[str, Meta(description="The worker that only may receive from it, while it lives.")] = ""
+    owner: Annotated[str, Meta(description="Only this worker can receive from it, as long as it lives.")] = ""
     topics: list[str] = []
     oldest_at: Annotated[At, Meta(description="When the message was sent that is received next.")] = 0
     size_bytes: int = 0

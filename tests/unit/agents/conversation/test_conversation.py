@@ -707,7 +707,7 @@ def test_a_file_that_is_not_as_said_is_asked_for_again(tmp_path: Path) -> None:
     result = stage.result(request_for("implement", tmp_path))
 
     assert stage.commands()[1].retry.code == "artifact_mismatch"
-    assert "99 bytes were said, 1 are there" in (stage.commands()[1].retry.message or "")
+    assert "reported 99 bytes, found 1" in (stage.commands()[1].retry.message or "")
     assert [artifact.path for artifact in result.artifacts] == ["a.txt"]
 
 

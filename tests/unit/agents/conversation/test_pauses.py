@@ -24,7 +24,7 @@ def test_a_limit_that_one_run_meets_holds_back_the_calls_of_another_until_it_end
     assert second.reason == "the limit of five hours is used up"
     clock.advance(3601)
     assert second.wait_s() == 0.0
-    assert second.reason == "its last calls have all failed for a temporary reason"
+    assert second.reason == "recent calls failed with temporary errors"
 
 
 def test_the_later_moment_counts(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def ended(*runs: TestRun[None]) -> set[Move]:
 
 
 def resumed(run: TestRun[None], *, stop: bool) -> set[Move]:
-    """The moves of a run that is killed, or stopped in order, before it gets anywhere, and resumed."""
+    """The moves of a run that is killed, or shut down cleanly, before it gets anywhere, and resumed."""
     with run:
         if run._worker.name == "asks":
             run.wait_for("step.started")
