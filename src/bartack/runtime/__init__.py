@@ -7,8 +7,9 @@ Read ``kernel/core.py`` (decisions), ``hub/hub.py`` (the process that owns a run
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
 
 if TYPE_CHECKING:
     from bartack.runtime.client.asynchronous.run import AsyncRun
@@ -52,30 +53,20 @@ __all__ = [
     "worker",
 ]
 
-_HOMES: Final = {
-    "client.asynchronous.run": ("AsyncRun",),
-    "client.asynchronous.session": ("AsyncSession",),
-    "scheduler.body": ("Retry", "StepInfo", "step_info"),
-    "context.definitions": ("Worker", "WorkerCall"),
-    "context.context": ("Context", "SessionView"),
-    "context.mailbox": ("Mailbox", "Mailroom"),
-    "context.workers": ("Handle",),
-    "scheduler.operations": ("Branch",),
-    "scheduler.results": ("Budget", "Failure", "Outcome", "Reply", "ShellResult"),
-    "client.run": ("Question", "Run", "RunState", "run"),
-    "client.session": ("Session",),
-    "context.decorators": ("step", "worker"),
-}
-
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(import_module(f"{__name__}.{home}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "client.asynchronous.run": "AsyncRun",
+        "client.asynchronous.session": "AsyncSession",
+        "client.run": "Question Run RunState run",
+        "client.session": "Session",
+        "context.context": "Context SessionView",
+        "context.decorators": "step worker",
+        "context.definitions": "Worker WorkerCall",
+        "context.mailbox": "Mailbox Mailroom",
+        "context.workers": "Handle",
+        "scheduler.body": "Retry StepInfo step_info",
+        "scheduler.operations": "Branch",
+        "scheduler.results": "Budget Failure Outcome Reply ShellResult",
+    },
+)

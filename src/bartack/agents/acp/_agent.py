@@ -24,6 +24,7 @@ from bartack.agents.process._vitals import Vitals
 from bartack.agents.process.process import Launch
 from bartack.agents.program._agent import ProgramAgent, ProgramCall
 from bartack.agents.program._checks import check_prompt
+from bartack.agents.program._generations import GENERATIONS, generation_id, missing_parent
 from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import (
     MARKS,
@@ -37,12 +38,9 @@ from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
 from bartack.agents.program.cli_adapter import CliAdapter
 from bartack.agents.program_config import AcpConfig
-from bartack.agents.protocol.ids import conversation_id
 from bartack.core.files import write_file
-from bartack.errors import AgentCapabilityError, AgentExitedError, AgentRequestError
+from bartack.errors import AgentCapabilityError, AgentExitedError
 
-GENERATIONS: Final = 2
-"""At most this many conversations are begun for one step."""
 ABANDONED: Final = "abandoned"
 """The file in the directory of a conversation that cannot be continued."""
 
@@ -83,7 +81,7 @@ class AcpAdapter(CliAdapter[AcpConfig]):
 
 
 class AcpCall:
-    """See ``OpenCall``; it is what ``CallFiles`` asks for, too."""
+    """See ``OpenCall``; it is what ``AcpFiles`` asks for, too."""
 
     def __init__(self, adapter: AcpAdapter, request: AgentRequest, folder: Path) -> None:
         self.wake: Callable[[], None] = _nothing
@@ -94,7 +92,6 @@ class AcpCall:
         self._bridge: Bridge | None = None
         self._token = b""
         self._counted = False
-        given = {} if adapter.uniform is None else {"uniform": adapter.uniform}
         self._speak = partial(
             AcpV1,
             config=adapter.config,
@@ -102,17 +99,7 @@ class AcpCall:
             files=self,
             redact=adapter.redact,
         )
-        self.talk: Conversation[JsonRead] = Conversation(
-            adapter.name,
-            request,
-            adapter.config.limits,
-            adapter.record,
-            self._make_dialect,
-            clock=adapter.clock,
-            look=Vitals().look,
-            breaker=adapter.breaker,
-            **given,
-        )
+        self.talk = adapter.converse(request, self._make_dialect, Vitals().look)
         self._stream = self._open_stream()
 
     @property
@@ -164,26 +151,26 @@ class AcpCall:
         self._close_bridge()
         self._stream.close()
 
-    # What the conversation wants written down; see ``CallFiles``.
+    # What the conversation wants written down; see ``AcpFiles``.
 
     def save_session(self, session_id: str) -> None:
-        """See ``CallFiles.save_session``."""
+        """See ``AcpFiles.save_session``."""
         save_session(self.folder, session_id)
 
     def prompt_sent(self, attempt: int) -> None:
-        """See ``CallFiles.prompt_sent``."""
+        """See ``AcpFiles.prompt_sent``."""
         self._stream.mark(SENT, attempt=attempt, anew=bool(self._request.rejected), step=self._step)
 
     def tool_ended(self, call_id: str, tool: str, text: str) -> None:
-        """See ``CallFiles.tool_ended``."""
+        """See ``AcpFiles.tool_ended``."""
         self._stream.mark(TOOL, id=call_id, tool=tool, text=text)
 
     def store_result(self, text: str) -> str:
-        """See ``CallFiles.store_result``."""
+        """See ``AcpFiles.store_result``."""
         return store_result(self.folder, text)
 
     def abandon(self, reason: str) -> None:
-        """See ``CallFiles.abandon``."""
+        """See ``AcpFiles.abandon``."""
         write_file(self.folder / ABANDONED, reason.encode() + b"\n")
 
     def resolve(self, path: str) -> str:
@@ -209,7 +196,7 @@ class AcpCall:
         talk, request = self.talk, self._request
         while (self._agent_folder / talk.conversation / ABANDONED).exists():
             talk.generation += 1
-            talk.conversation = conversation_id(request.run_id, request.key, talk.generation)
+            talk.conversation = generation_id(request, talk.generation)
         return Stream.open(self._adapter.name, self._agent_folder / talk.conversation, "acp")
 
     def _leave_abandoned(self) -> None:
@@ -224,8 +211,7 @@ class AcpCall:
     def _parent_session(self) -> str:
         found = load_session(self._agent_folder / self._request.continues)
         if not found:
-            problem = f"there is no conversation {self._request.continues} of this agent to continue"
-            raise AgentRequestError(self._adapter.name, problem, "not_found", "not_found")
+            raise missing_parent(self._adapter.name, self._request.continues)
         return found
 
     def _begin(self, session: str, parent: str) -> Start:

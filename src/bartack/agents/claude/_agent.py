@@ -7,11 +7,9 @@ home, and ``results`` of tools that are too long for the model.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from bartack.agents.claude._command import MAX_SCHEMA, Beginning, command_line, environment
 from bartack.agents.claude._dialect import SETTLE_S, ClaudeDialect, DialectSettings
@@ -27,22 +25,21 @@ from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.process.process import Host, Launch
 from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program._checks import check_prompt
+from bartack.agents.program._generations import (
+    GENERATIONS,
+    generation_id,
+    missing_parent,
+    newest_generation,
+)
 from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import BEGUN, MARKS, SENT, STARTED, Stream
 from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
 from bartack.agents.program.cli_adapter import CliAdapter
 from bartack.agents.program.cli_facts import CLAUDE
-from bartack.agents.program.find import explain_missing, find_program
 from bartack.agents.program_config import ClaudeConfig
-from bartack.agents.protocol.ids import conversation_id
 from bartack.core.files import write_file
-from bartack.errors import AgentBudgetError, AgentExitedError, AgentRequestError, AgentStartError
-
-EOF_GRACE_S: Final = 2.0
-"""How long it may take to end after its input has ended; something in the background may hold it back."""
-GENERATIONS: Final = 2
-"""How many conversations are begun at most for one step."""
+from bartack.errors import AgentBudgetError, AgentExitedError, AgentRequestError
 
 
 class ClaudeAdapter(CliAdapter[ClaudeConfig]):
@@ -90,18 +87,8 @@ class ClaudeCall:
             home=self._hint(),
             store=lambda text: store_result(self.folder, text),
         )
-        uniform = random.uniform if adapter.uniform is None else adapter.uniform
-        self.talk: Conversation[JsonRead] = Conversation(
-            adapter.name,
-            request,
-            config.limits,
-            adapter.record,
-            partial(self._speak, settings),
-            clock=adapter.clock,
-            uniform=uniform,
-            breaker=adapter.breaker,
-        )
-        self._enter(self._newest_generation())
+        self.talk = adapter.converse(request, partial(self._speak, settings))
+        self._enter(newest_generation(folder, request))
         if request.attempt == 1:
             self._stream.mark(BEGUN)
         self._noted: set[str] = set()
@@ -112,21 +99,10 @@ class ClaudeCall:
         self.dialect = ClaudeDialect(talk, settings)
         return self.dialect
 
-    def _newest_generation(self) -> int:
-        begun = [
-            number
-            for number in range(1, GENERATIONS)
-            if (self._agent_folder / self._conversation(number)).is_dir()
-        ]
-        return max(begun, default=0)
-
-    def _conversation(self, generation: int) -> str:
-        return conversation_id(self._request.run_id, self._request.key, generation)
-
     def _enter(self, generation: int) -> None:
         """Take the files of a generation for this process."""
         self.talk.generation = generation
-        self.talk.conversation = self._conversation(generation)
+        self.talk.conversation = generation_id(self._request, generation)
         self.folder = self._agent_folder / self.talk.conversation
         self._stream = Stream.open(self._adapter.name, self.folder, "claude")
         self._home = SessionHome(self.folder, self._home_kind, self._env)
@@ -136,7 +112,9 @@ class ClaudeCall:
     def recover(self) -> JsonRead | None:
         """See ``OpenCall.recover``: the answer that came, if one did, and what dead hubs have used."""
         for generation in range(self.talk.generation):
-            self._count(self._read_past(self._agent_folder / self._conversation(generation)).processes)
+            self._count(
+                self._read_past(self._agent_folder / generation_id(self._request, generation)).processes
+            )
         past = self._read_past(self.folder)
         self.dialect.tools.finished.update(past.finished)
         self._noted = set(past.finished)
@@ -160,7 +138,9 @@ class ClaudeCall:
             write_file(self.folder / "system.txt", request.system.encode())
             system = str(self.folder / "system.txt")
         usd, turns = self._left()
-        argv = command_line(self._program(), config, request, beginning, system=system, usd=usd, turns=turns)
+        found = self._adapter.find_program(request, self._env.get("PATH", ""), CLAUDE.install)
+        program = [found, *config.argv[1:]]
+        argv = command_line(program, config, request, beginning, system=system, usd=usd, turns=turns)
         env = {
             **self._env,
             **self._home.prepare(),
@@ -169,7 +149,7 @@ class ClaudeCall:
         self._stream.mark(STARTED, attempt=self.talk.attempts.made)
         self._turns = 0
         self.dialect.begin_process(text, delivered)
-        return Launch(argv, request.cwd, env, JsonLines(skip=MARKS), self._stream.path, EOF_GRACE_S)
+        return Launch(argv, request.cwd, env, JsonLines(skip=MARKS), self._stream.path)
 
     def copy_in(self, read: JsonRead, case: str) -> None:
         """See ``OpenCall.copy_in``: the program itself writes to the stream."""
@@ -213,8 +193,7 @@ class ClaudeCall:
             return Beginning("new", conversation), text, frozenset()
         parent = find_parent(self._adapter.surroundings.folder, self._request.continues)
         if parent is None:
-            problem = f"there is no conversation {self._request.continues} to continue"
-            raise AgentRequestError(self._adapter.name, problem, "not_found", "not_found")
+            raise missing_parent(self._adapter.name, self._request.continues)
         return Beginning("fork", conversation, str(parent)), text, frozenset()
 
     def _abandon(self, reason: str) -> None:
@@ -227,17 +206,6 @@ class ClaudeCall:
         stamp = self.talk.actions.stamp()
         text = f"the conversation cannot be resumed; starting a new one: {reason}"
         self.talk.actions.report(CallNotice(**stamp, level="warn", text=text, case="generation"))
-
-    def _program(self) -> list[str]:
-        words = self._adapter.config.argv
-        path = self._env.get("PATH", "")
-        found = find_program(words[0], Path(self._request.cwd), path)
-        if not found:
-            problem = explain_missing(
-                self._adapter.name, words[0], Path(self._request.cwd), path, CLAUDE.install
-            )
-            raise AgentStartError(self._adapter.name, problem, "start_failed")
-        return [found, *words[1:]]
 
     def _left(self) -> tuple[float | None, int | None]:
         """What is left of the reserved money and replies: the program counts those of one process only."""

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from bartack.agents._permissions import READING, Mode, Permissions
 from bartack.agents._tool_permissions import decide_or_deny
@@ -23,28 +22,22 @@ from bartack.agents.codex._stream import CodexStream
 from bartack.agents.codex._thread import CodexThread
 from bartack.agents.codex._tokens import priced
 from bartack.agents.contract import AgentCapabilities, AgentRequest
-from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.process._vitals import Vitals
 from bartack.agents.process.process import Host, Launch
 from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program._checks import check_prompt
+from bartack.agents.program._generations import generation_id, missing_parent, newest_generation
 from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import load_session, save_session
 from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
 from bartack.agents.program.cli_adapter import CliAdapter
 from bartack.agents.program.cli_facts import CODEX
-from bartack.agents.program.find import explain_missing, find_program
 from bartack.agents.program_config import CodexConfig
-from bartack.agents.protocol.ids import conversation_id
 from bartack.agents.protocol.messages import Usage
 from bartack.agents.tool_use import ToolUse
 from bartack.agents.usage import total_usage
-from bartack.errors import AgentCapabilityError, AgentRequestError, AgentStartError
-
-EOF_GRACE_S: Final = 2.0
-GENERATIONS: Final = 2
-"""At most this many conversations are begun for one step."""
+from bartack.errors import AgentCapabilityError
 
 
 class CodexAdapter(CliAdapter[CodexConfig]):
@@ -79,7 +72,6 @@ class CodexCall:
         self._request = request
         self._agent_folder = folder
         self._permissions = adapter.permissions_of(request)
-        given = {} if adapter.uniform is None else {"uniform": adapter.uniform}
         thread = CodexThread()
         config = adapter.config
         permissions = config.permissions.for_role(request.role)
@@ -103,19 +95,12 @@ class CodexCall:
             min_version=config.min_version or CODEX.oldest,
             prices=adapter.surroundings.prices,
         )
-        self.talk: Conversation[JsonRead] = Conversation(
-            adapter.name,
-            request,
-            config.limits,
-            adapter.record,
-            lambda talk: self._keep(speak(talk, settle=self._settle)),
-            clock=adapter.clock,
-            look=Vitals().look,
-            breaker=adapter.breaker,
-            **given,
+        self.talk = adapter.converse(
+            request, lambda talk: self._keep(speak(talk, settle=self._settle)), Vitals().look
         )
         self._thread = thread
-        self._resume_generation()
+        self.talk.generation = newest_generation(folder, request)
+        self.talk.conversation = generation_id(request, self.talk.generation)
         self.folder: Path = folder / self.talk.conversation
         self._stream = CodexStream.open(adapter.name, self.folder, adapter.kind)
         self._saved = load_session(self.folder)
@@ -133,14 +118,6 @@ class CodexCall:
     def _keep(self, dialect: CodexDialect) -> CodexDialect:
         self._dialect = dialect
         return dialect
-
-    def _resume_generation(self) -> None:
-        """The newest conversation that an earlier hub has begun for this step."""
-        talk = self.talk
-        for generation in range(1, GENERATIONS):
-            later = conversation_id(self._request.run_id, self._request.key, generation)
-            if (self._agent_folder / later).is_dir():
-                talk.generation, talk.conversation = generation, later
 
     def recover(self) -> JsonRead | None:
         """See ``OpenCall.recover``: an answer is found in the thread, which only Codex can read."""
@@ -163,7 +140,7 @@ class CodexCall:
             **call_environment(adapter.surroundings, adapter.name, request),
         }
         argv = self._argv(env.get("PATH", ""), logs_in=bool(home.credential))
-        return Launch(argv, request.cwd, env, JsonLines(), eof_grace_s=EOF_GRACE_S)
+        return Launch(argv, request.cwd, env, JsonLines())
 
     def _settle(self) -> None:
         """Count the replies that Codex has written down and not reported: its process has ended, and not by itself."""
@@ -200,19 +177,13 @@ class CodexCall:
         folder = self._agent_folder / parent
         thread = load_session(folder)
         if not thread:
-            problem = f"the conversation {parent} that it continues is not there"
-            raise AgentRequestError(self._adapter.name, problem, "not_found", "not_found")
+            raise missing_parent(self._adapter.name, parent)
         self._thread.parent = thread
         bring_rollout(folder / HOME, home.path, thread)
 
     def _argv(self, path: str, *, logs_in: bool) -> list[str]:
         config = self._adapter.config
-        program = find_program(config.argv[0], Path(self._request.cwd), path)
-        if not program:
-            problem = explain_missing(
-                self._adapter.name, config.argv[0], Path(self._request.cwd), path, CODEX.install
-            )
-            raise AgentStartError(self._adapter.name, problem, "start_failed")
+        program = self._adapter.find_program(self._request, path, CODEX.install)
         return command_line(program, config, self._own_settings(), logs_in=logs_in)
 
     def _own_settings(self) -> Iterable[str]:

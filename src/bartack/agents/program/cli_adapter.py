@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._tool_permissions import ToolPermissions
 from bartack.agents.contract import AgentRequest
 from bartack.agents.conversation._breaker import Breaker
+from bartack.agents.conversation._conversation import Conversation
+from bartack.agents.conversation._dialect import Dialect
 from bartack.agents.conversation._pauses import Pause
+from bartack.agents.process._vitals import Activity
 from bartack.agents.program._json_lines import JsonRead
 from bartack.agents.program.adapter import Surroundings, secrets_of, shared_pause
+from bartack.agents.program.find import explain_missing, find_program
 from bartack.agents.program_config import CliConfig
 from bartack.core.clock import Clock
+from bartack.errors import AgentStartError
 
 C = TypeVar("C", bound=CliConfig)
 """The settings of this kind."""
@@ -73,6 +80,39 @@ class CliAdapter(Generic[C]):
 
     def idle_line(self, link: Link, read: JsonRead) -> None:
         """See ``Adapter.idle_line``: no process serves a second call."""
+
+    def converse(
+        self,
+        request: AgentRequest,
+        speak: Callable[[Conversation[JsonRead]], Dialect[JsonRead]],
+        look: Callable[[int], Activity] | None = None,
+    ) -> Conversation[JsonRead]:
+        """The conversation of a call; see ``Conversation`` for ``speak`` and ``look``."""
+        return Conversation(
+            self.name,
+            request,
+            self.config.limits,
+            self.record,
+            speak,
+            clock=self.clock,
+            look=look,
+            uniform=random.uniform if self.uniform is None else self.uniform,
+            breaker=self.breaker,
+        )
+
+    def find_program(self, request: AgentRequest, path: str, install: tuple[str, ...]) -> str:
+        """The program to start, looked for in ``path``; ``install`` says how to get it.
+
+        Raises:
+            AgentStartError: It is not there.
+        """
+        name, place = self.config.argv[0], Path(request.cwd)
+        found = find_program(name, place, path)
+        if not found:
+            raise AgentStartError(
+                self.name, explain_missing(self.name, name, place, path, install), "start_failed"
+            )
+        return found
 
     def permissions_of(self, request: AgentRequest, own_tools: tuple[str, ...] = ()) -> ToolPermissions:
         """Decides about the tools of a call; ``own_tools`` are ours, as the agent calls them."""

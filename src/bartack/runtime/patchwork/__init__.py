@@ -6,8 +6,9 @@ executes a program.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from bartack._lazy import lazy
 
 if TYPE_CHECKING:
     from bartack.runtime.patchwork._emit import CheckedFile, check_program, compile_file
@@ -29,19 +30,13 @@ __all__ = [
     "upgrade_file",
 ]
 
-_HOMES: Final = {
-    "_emit": ("CheckedFile", "check_program", "compile_file"),
-    "_load": ("LoadedProgram", "load_program", "load_text"),
-    "_probe": ("inspect_patchwork",),
-    "_survey": ("Survey", "survey"),
-    "_upgrade": ("upgrade_file",),
-}
-
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(import_module(f"{__name__}.{home}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_emit": "CheckedFile check_program compile_file",
+        "_load": "LoadedProgram load_program load_text",
+        "_probe": "inspect_patchwork",
+        "_survey": "Survey survey",
+        "_upgrade": "upgrade_file",
+    },
+)
