@@ -20,7 +20,7 @@ SRC: Final = ROOT / "src/bartack"
 PACKAGES: Final = sorted(path.parent.name for path in SRC.glob("*/__init__.py"))
 FOLDERS: Final = ("src", "docs", "examples", "bench")
 PAGES: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
-TEXT: Final = frozenset({".py", ".md", ".pw", ".toml", ".json", ".sh", ".txt"})
+TEXT: Final = frozenset({".py", ".md", ".pw", ".toml", ".json", ".sh", ".txt", ".html", ".js", ".css"})
 RESULTS: Final = ROOT / "bench/results"
 
 WORDS: Final = (
@@ -50,6 +50,7 @@ EXCEPTIONS: Final = {
     '("postgres", "nobody")': "the name of a user",
     "`postgres` or `nobody`": "the name of a user",
     "missing-secret-is-told": "the id of a requirement",
+    "stopped-run-goes-on": "the id of a requirement",
     'kind = "monitor.told"': "a kind of entry, which journals have",
     'kind = "link.told"': "a kind of entry, which journals have",
     "told_by": "a column of the lineage database",
@@ -87,7 +88,7 @@ def search(name: str, text: str) -> Iterator[Found]:
     for phrase in EXCEPTIONS:
         text = text.replace(phrase, "")
     words = _NEXT_STRING.sub("\n", _NEXT_COMMENT.sub("\n", text))
-    words = _HUMP.sub(" ", _COMPARISON.sub("is: ", words)).replace("_", " ").lower()
+    words = _HUMP.sub(" ", _COMPARISON.sub("is: ", words)).replace("_", " ").replace("-", " ").lower()
     for match in _PATTERN.finditer(words):
         if match.lastindex is not None:
             line = words.count("\n", 0, match.start()) + 1
@@ -134,6 +135,8 @@ def test_an_exception_occurs() -> None:
         "This is no\n    journal.",
         "The worker may\nnot send.",
         "MAY_NOT = 1",
+        '<p class="may-not">',
+        "statuses-tell-what = 1",
     ],
 )
 def test_a_phrase_is_found_in_every_form(text: str) -> None:

@@ -21,13 +21,13 @@ function switchTheme() {
   else delete root.dataset.theme;
   stored("theme", next);
   dispatchEvent(new Event("themechange"));
-  tell(`Theme: ${next || "as the system"}`);
+  announce(`Theme: ${next || "as the system"}`);
 }
 
 /** @param {string} text */
-function tell(text) {
-  const told = document.getElementById("told");
-  if (told) told.textContent = text;
+function announce(text) {
+  const status = document.getElementById("status");
+  if (status) status.textContent = text;
 }
 
 /** @param {number} by */
@@ -61,7 +61,7 @@ function toQuestion() {
 
 async function copy() {
   await navigator.clipboard.writeText(location.href);
-  tell("The address was copied.");
+  announce("The address was copied.");
 }
 
 function toFailure() {

@@ -1,7 +1,7 @@
 // Keeps a page up to date: takes the parts that its stream sends, and counts times on.
 //
 // A part is an element with an id. It replaces the element with its id, or is put into the element whose `data-parts` are the letters
-// that the id begins with, by its `data-order`. A form that somebody fills in is left alone until it is left.
+// that the id begins with, by its `data-order`. A form that a person fills in is left alone until it is left.
 
 /** @typedef {{ seq: number, set?: [string, string][], gone?: string[] }} Parts */
 /** @typedef {{ name: string, data: any }} Event */
@@ -9,7 +9,7 @@
 // The types of browsers that are known do not have trusted types.
 const policy = /** @type {any} */ (window).trustedTypes?.createPolicy("bartack", { createHTML: (/** @type {string} */ html) => html });
 const body = document.body;
-const told = /** @type {HTMLElement} */ (document.getElementById("told"));
+const statusLine = /** @type {HTMLElement} */ (document.getElementById("status"));
 const alarm = /** @type {HTMLElement} */ (document.getElementById("alarm"));
 const banner = /** @type {HTMLElement} */ (document.getElementById("banner"));
 const connection = document.getElementById("connection");
@@ -56,7 +56,7 @@ function parse(html) {
   return template.content;
 }
 
-/** Whether somebody is filling in a form, or has a menu open, in an element. @param {Element} element */
+/** Whether a person is filling in a form, or has a menu open, in an element. @param {Element} element */
 function isBusy(element) {
   const active = document.activeElement;
   if (active && element.contains(active) && active.matches("input:not([type=hidden]), textarea, select")) return true;
@@ -106,7 +106,7 @@ function remove(id) {
   if (!element) return;
   const form = element.querySelector("form");
   if (isBusy(element) && form?.getAttribute("aria-busy") !== "true") {
-    // Somebody is writing an answer to a question that is not open any more.
+    // A person is writing an answer to a question that is not open any more.
     waiting.set(id, null);
     const outcome = element.querySelector(".outcome");
     if (outcome) outcome.textContent = "This question is not open any more: it was answered elsewhere, or the run is over.";
@@ -146,17 +146,17 @@ function take(parts) {
     const isNew = !document.getElementById(id);
     waiting.delete(id);
     put(id, made);
-    if (isNew && made.matches(".question, .failure")) tell(made);
+    if (isNew && made.matches(".question, .failure")) announce(made);
   }
   showEmpty();
   nameTab();
   sumUp();
 }
 
-// What screen readers are told.
+// What screen readers announce.
 
-/** A question or a failure is told at once. @param {Element} element */
-function tell(element) {
+/** A question or a failure is announced at once. @param {Element} element */
+function announce(element) {
   alarm.textContent = element.querySelector(".asked, .message")?.textContent ?? "";
 }
 
@@ -171,7 +171,7 @@ function sumUp() {
   if (sum === lastSum) return;
   summed = Date.now();
   lastSum = sum;
-  told.textContent = sum;
+  statusLine.textContent = sum;
 }
 
 function nameTab() {
@@ -229,7 +229,7 @@ function bring(before, made) {
 /** @type {Map<string, ((data: any) => void)[]>} */
 const listeners = new Map();
 
-/** Hear the events of the stream with a name; `reload` when the page was asked for again. @param {string} name @param {(data: any) => void} listener */
+/** Receive the events of the stream with a name; `reload` when the page was asked for again. @param {string} name @param {(data: any) => void} listener */
 export function on(name, listener) {
   listeners.set(name, [...(listeners.get(name) ?? []), listener]);
 }

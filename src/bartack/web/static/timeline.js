@@ -8,7 +8,7 @@ import { elapsed, now, on } from "./live.js";
 /** @typedef {{ us: number, kind: string, seq: number, text: string }} Mark */
 
 const MOST_NEW = 4000;
-/** After so many bars that came by events the timeline is asked for again: the server merges what is narrower than a pixel. */
+/** After this many bars that came by events the timeline is asked for again: the server merges what is narrower than a pixel. */
 const SIGNS = { crash: "✗", resume: "▸", failure: "✗", question: "?", answer: "✓", end: "■" };
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800];
 
@@ -35,7 +35,7 @@ let last = Number(root.dataset.last);
 let range = null;
 let added = 0;
 const list = /** @type {HTMLElement} */ (root.querySelector(".lanes"));
-/** Whether time goes on: a process runs the run, and the page shows it as it is. */
+/** Whether time passes: a process runs the run, and the page shows it as it is. */
 const isAlive = () => document.getElementById("head")?.dataset.alive !== undefined;
 
 // What is drawn.
