@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from bartack.config.notices import NoticeKind
+from bartack.core.text import cut
 
 TEXT_MOST: Final = 200
 """Characters of a text of an agent that are quoted."""
@@ -135,7 +136,7 @@ def quoted(text: str, hide: Hide, most: int = TEXT_MOST) -> str:
     """A text of a program or an agent as one line that is safe to show: secrets first, since a cut one would not be recognised."""
     line = " ".join(hide(text[:_READ_MOST]).split())[: most + 1]
     line = "".join(_visible(letter) for letter in line)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return cut(line, most)
 
 
 def _visible(letter: str) -> str:

@@ -19,6 +19,7 @@ from bartack.agents.guard._scope import Scope
 from bartack.agents.guard._syntax import Compound, Node, Redirect, Script, SimpleCommand, Step
 from bartack.agents.guard._text import GLOBS, HOME, MARKS, SPLIT, TILDE, WORKDIR, NotParsedError, show
 from bartack.agents.guard.policy import GuardPolicy
+from bartack.core.text import cut
 
 DEEPEST_TEXT: Final = 5
 """A text of a shell inside a text of a shell: deeper than this is not read."""
@@ -392,4 +393,4 @@ def _feeds_itself(body: Script, name: str) -> bool:
 
 def _shortened(text: str, most: int = 200) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return cut(text, most)

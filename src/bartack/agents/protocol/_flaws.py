@@ -8,6 +8,7 @@ from typing import Final, cast
 import msgspec
 
 from bartack.agents.protocol.messages import Count, Sum
+from bartack.core.text import cut
 
 _WANTED: Final = {
     "path": "the path of the file, relative to the workspace",
@@ -34,7 +35,7 @@ def find_flaws(artifacts: object) -> str:
 
 def first_few(problems: Sequence[str]) -> str:
     """What is wrong with some files, in a text that stays readable however many there are."""
-    shown = [text if len(text) <= LONGEST else text[: LONGEST - 1] + "…" for text in problems[:SHOWN]]
+    shown = [cut(text, LONGEST) for text in problems[:SHOWN]]
     more = len(problems) - SHOWN
     listed = "; ".join(shown)
     # The number comes first as well: a view that shows only the beginning shows it.
@@ -64,4 +65,4 @@ def _flaw(members: dict[str, object], name: str) -> str:
 
 def _shown(value: object) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 80 else text[:79] + "…"
+    return cut(text, 80)

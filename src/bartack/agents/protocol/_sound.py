@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Final, cast
 
+from bartack.core.text import cut
+
 DEEPEST: Final = 100
 """Levels of arrays and objects. What is put around a value later has to fit into what the journal takes (128)."""
 KEYED: Final = range(-(2**53) + 1, 2**53)
@@ -72,4 +74,4 @@ def _text_problem(text: str) -> str:
 
 
 def _short(where: str) -> str:
-    return where if len(where) <= SHOWN else f"{where[: SHOWN - 1]}…"
+    return cut(where, SHOWN)

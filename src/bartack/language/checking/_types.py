@@ -17,6 +17,8 @@ from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
+from bartack.core.text import cut
+
 
 class Scalar(msgspec.Struct, frozen=True, eq=False):
     """`any`, a simple type, or (only found, never written) an opaque kind such as `result`."""
@@ -156,7 +158,7 @@ _TEXT_LIMIT = 80
 def describe(kind: Type) -> str:
     """The type as it is written in Patchwork, cut when it is long; declared types by their names."""
     text = _text(kind, 0)
-    return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
+    return cut(text, _TEXT_LIMIT)
 
 
 def _text(kind: Type, depth: int) -> str:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from bartack.core.text import cut
 from bartack.language.checking._types import STRING, definition_of
 from bartack.language.checking.program import Builtin, Called, CheckedModule, Declared, Local, Program
 from bartack.language.compiling._nodes import Maker, NoCodeError
@@ -602,7 +603,7 @@ class Expressions(ABC):
     def _text_of(self, start: int, end: int) -> str:
         """How a value is named in a message: as it is written."""
         text = " ".join(self._module.source[Span(start, min(end, start + 4 * LONGEST_NAME))].split())
-        return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+        return cut(text, LONGEST_NAME)
 
 
 _CHANGE_VARIABLES = (tree.Assign, tree.Increment, tree.Prompt)

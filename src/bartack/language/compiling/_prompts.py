@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from bartack.core.text import cut
 from bartack.language.syntax import _tree as tree
 
 LONGEST_DESCRIPTION: Final = 200
@@ -35,4 +36,4 @@ def _description(text: str, place: int) -> str:
     line = text[start : len(text) if end < 0 else end]
     before = text[text.rfind("\n", 0, max(start - 1, 0)) + 1 : max(start - 1, 0)]
     words = " ".join(_MARKUP.sub("", f"{before}\n{line}").split())
-    return words if len(words) <= LONGEST_DESCRIPTION else words[: LONGEST_DESCRIPTION - 1] + "…"
+    return cut(words, LONGEST_DESCRIPTION)

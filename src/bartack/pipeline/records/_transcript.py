@@ -48,13 +48,13 @@ def _texts(findings: list[Finding]) -> str:
     """The messages of findings, each as one line."""
     if not findings:
         return ""
-    return ": " + "; ".join(f"{_place(finding)}{' '.join(finding.message.split())}" for finding in findings)
+    return ": " + "; ".join(map(finding_line, findings))
 
 
-def _place(finding: Finding) -> str:
-    if not finding.path:
-        return ""
-    return f"{finding.path}:{finding.line}: " if finding.line else f"{finding.path}: "
+def finding_line(finding: Finding) -> str:
+    """A finding in one line, after its place in the files if it has one."""
+    place = f"{finding.path}:{finding.line}: " if finding.line else f"{finding.path}: "
+    return f"{place if finding.path else ''}{' '.join(finding.message.split())}"
 
 
 def describe_gate(gate: Gate) -> str:

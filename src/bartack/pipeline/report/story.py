@@ -11,9 +11,9 @@ from typing import Literal, cast
 import msgspec
 
 from bartack.agents import AgentResult
-from bartack.agents.protocol.messages import Finding
 from bartack.agents.replies import findings_of
 from bartack.journal import Entry
+from bartack.pipeline.records._transcript import finding_line
 from bartack.pipeline.records.facts import Fact, make_facts
 from bartack.pipeline.records.records import Accepted, Decision, Delivered, Gate, Merged, TaskRecord
 from bartack.pipeline.records.task_state import make_progress
@@ -260,10 +260,4 @@ def _wanted(answer: AgentResult) -> str:
         found = findings_of(answer.event) if "findings" in answer.payload else []
     except msgspec.ValidationError:
         found = []
-    return "; ".join(f"{_place(finding)}{' '.join(finding.message.split())}" for finding in found)
-
-
-def _place(finding: Finding) -> str:
-    if not finding.path:
-        return ""
-    return f"{finding.path}:{finding.line}: " if finding.line else f"{finding.path}: "
+    return "; ".join(map(finding_line, found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bartack.core.text import cut
 from bartack.errors import ShellError
 from bartack.runtime.context.part import Seconds, encode_args, limit_of
 from bartack.runtime.context.shell import as_text
@@ -60,4 +61,4 @@ def unsafe_form(text: str) -> Form:
 
 
 def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return cut(text, limit)

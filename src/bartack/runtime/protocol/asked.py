@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.agents import AgentQuestion
+from bartack.core.text import cut
 from bartack.errors import TypeMismatchError
 from bartack.runtime.protocol.answers import check_answer
 from bartack.runtime.protocol.steps import AskArgs
@@ -27,7 +28,7 @@ INPUT_SHOWN: Final = 200
 def one_line(text: str, limit: int) -> str:
     """A text in one line, cut if it is longer."""
     line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return cut(line, limit)
 
 
 class AgentAsk(msgspec.Struct, omit_defaults=True, frozen=True):

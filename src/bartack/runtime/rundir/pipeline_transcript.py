@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from bartack.core.files import open_private, replace_file
+from bartack.core.text import cut
 from bartack.depot import KeptRun
 from bartack.errors import BartackError
 from bartack.journal import Entry, JournalReader
@@ -54,7 +55,7 @@ def cut_line(text: str) -> str:
     shown = text
     if not text.isprintable():
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+    return cut(shown, LONGEST)
 
 
 class FactLines:

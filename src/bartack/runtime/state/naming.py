@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.runtime.protocol.steps import CallArgs
 
 LONGEST_ARGUMENT: Final = 16
@@ -29,7 +30,7 @@ def label_of(worker: str, given: bytes | msgspec.Raw | None) -> str:
 def one_line_arguments(given: bytes | msgspec.Raw | None) -> str:
     """What a worker was called with, as JSON in one line, cut if it is long; empty if that is not known."""
     line = ", ".join(raw.decode("utf-8", "replace") for raw in _arguments(given))
-    return line if len(line) <= LONGEST_ARGUMENTS else f"{line[: LONGEST_ARGUMENTS - 1]}…"
+    return cut(line, LONGEST_ARGUMENTS)
 
 
 def _arguments(given: bytes | msgspec.Raw | None) -> list[bytes]:

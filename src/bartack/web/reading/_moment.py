@@ -7,6 +7,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.errors import BartackError, JournalError
 from bartack.runtime.protocol.paths import CallPlace, parse_call
 from bartack.runtime.rundir.find import ENDED, current_file, status_of
@@ -33,7 +34,7 @@ from bartack.web.models._run import (
 )
 from bartack.web.reading._mail import count_letters, mailbox_rows
 from bartack.web.reading._questions import last_questions, read_questions
-from bartack.web.reading._view import RunView, cut, error_text, until
+from bartack.web.reading._view import RunView, error_text, until
 
 MOST_ENDED: Final = 200
 """Workers that have ended and are listed; the newest of them."""

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.errors import StepNotFoundError
 from bartack.journal import Entry
 from bartack.runtime.protocol.paths import CallPlace
@@ -28,7 +29,7 @@ from bartack.web.models._steps import (
     ToolRow,
 )
 from bartack.web.reading._sources import Sources
-from bartack.web.reading._view import RunView, cut, error_text
+from bartack.web.reading._view import RunView, error_text
 
 PAGE: Final = 200
 """Steps in one answer."""

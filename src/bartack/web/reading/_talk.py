@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.errors import NotShownError
 from bartack.runtime.protocol.steps import ThinkArgs, ThinkOutcome
 from bartack.runtime.state.spans.rows import CallFacts, StepSpan
@@ -22,7 +23,7 @@ from bartack.web.models._model import Shown
 from bartack.web.models._talk import Call, Calls, Talk
 from bartack.web.reading._files import open_regular
 from bartack.web.reading._steps import step_row
-from bartack.web.reading._view import RunView, cut
+from bartack.web.reading._view import RunView
 
 WINDOW: Final = 200
 """Calls in one answer."""

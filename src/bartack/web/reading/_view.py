@@ -148,8 +148,3 @@ def until(left_s: float | None, now_us: int) -> int:
 def short_error(error: ErrorData) -> ErrorText:
     """An error in short."""
     return ErrorText(type=error.type, message=error.message[:LONGEST_MESSAGE], code=error.code)
-
-
-def cut(text: str, most: int) -> str:
-    """A text, or its beginning if it is long."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.runtime.protocol.steps import UsageFacts
 from bartack.web.models._parts import Words
 from bartack.web.models._run import WorkerRow
@@ -115,4 +116,4 @@ def _one_line(text: str) -> str:
     """The last line of a text that is not blank, cut."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
-    return last if len(last) <= LONGEST else f"{last[: LONGEST - 1]}…"
+    return cut(last, LONGEST)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.web.models._model import Model
 from bartack.web.models._parts import Actions, FailureCard, Head, Output
 from bartack.web.models._run import Hub, WorkerRow
@@ -28,7 +29,7 @@ from bartack.web.reading._moment import (
 )
 from bartack.web.reading._questions import read_questions
 from bartack.web.reading._steps import StepFilter, step_row
-from bartack.web.reading._view import RunView, cut, short_error
+from bartack.web.reading._view import RunView, short_error
 from bartack.web.reading._words import AgentWords
 
 LINES: Final = 10
