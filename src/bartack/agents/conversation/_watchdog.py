@@ -289,14 +289,15 @@ class Watchdog:
             silence = config.heartbeat_s * config.missed_heartbeats
             lost = Expired("attempt", "heartbeat_lost", f"no output for {silence:g} s")
             limits.append((self._last_line + silence, lambda: lost))
+        repeats = self._repeats if config.retry_s else None
         stall_s = config.tool_s if self._own_tools and config.tool_s else config.stall_s
-        if stall_s:
+        if stall_s and repeats is None:  # an agent that repeats its requests is given up for the reason of its repeats
             stalled = Expired("attempt", "stalled", f"it made no progress for {stall_s:g} s")
             limits.append((self._last_progress + stall_s, lambda: stalled))
             if self._look is not None:
                 limits.append((self._last_look + min(LOOK_S, stall_s / 4), self._look_again))
-        if self._repeats is not None and config.retry_s:
-            since, code, problem = self._repeats
+        if repeats is not None:
+            since, code, problem = repeats
             limits.append((since + config.retry_s, lambda: Expired("attempt", code, problem)))
         if self._reminder is not None:
             limits.append((self._reminder[0], self._call_back))

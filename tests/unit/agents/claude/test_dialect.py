@@ -635,7 +635,7 @@ def test_a_tool_of_its_own_may_take_longer_than_a_silence(start: Start) -> None:
 
 
 def test_a_program_that_only_repeats_its_requests_is_given_up(start: Start) -> None:
-    driver = start(config=ClaudeConfig(retry_s=100.0, stall_s=0.0, retries=1))
+    driver = start(config=ClaudeConfig(retry_s=100.0, retries=1))
     again: Json = {"type": "system", "subtype": "api_retry", "error_status": 529, "error": "overloaded"}
 
     for _ in range(3):
@@ -645,6 +645,39 @@ def test_a_program_that_only_repeats_its_requests_is_given_up(start: Start) -> N
     assert type(failed(driver)) is AgentTransientError
     own = [event for event in driver.events if isinstance(event, CallRetry) and event.own]
     assert len(own) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [(529, "overloaded", "temporary_failure"), (429, "rate_limit", "rate_limited")],
+)
+def test_by_default_the_last_status_of_its_repeats_decides_not_a_stall(
+    start: Start, status: int, error: str, expected: str
+) -> None:
+    driver = start(timeout_s=7200.0)
+    again: Json = {"type": "system", "subtype": "api_retry", "error_status": status, "error": error}
+
+    for _ in range(13):
+        driver.write(again)
+        driver.advance(50)
+        if driver.stops:
+            break
+
+    ends = [event for event in driver.events if isinstance(event, CallRetry) and not event.own]
+    assert [(event.code, driver.clock.monotonic_ns() // 10**9) for event in ends] == [(expected, 600)]
+
+
+def test_an_agent_that_repeated_and_went_on_can_stall_again(start: Start) -> None:
+    driver = start(config=ClaudeConfig(retries=1), timeout_s=7200.0)
+    driver.write({"type": "system", "subtype": "api_retry", "error_status": 529, "error": "overloaded"})
+    driver.advance(550)
+    driver.write(reply("m1", {"type": "text", "text": "so"}))
+
+    driver.advance(299)
+    assert driver.outcome is None
+    driver.advance(2)
+
+    assert isinstance(driver.outcome, AgentStalledError)
 
 
 def test_a_cancel_interrupts_and_the_first_reason_counts(start: Start) -> None:
