@@ -19,6 +19,7 @@ from tests.realcli.team import Result, Team
 from tests.waiting import until
 
 from bartack.agents._prices import cost_usd, find_price
+from bartack.agents.program_config import Price
 from bartack.agents.protocol.messages import Usage
 from bartack.supervision.process.system import read_command
 from bartack.supervision.process.tree import descendants
@@ -27,6 +28,8 @@ from bartack.testing.sandbox._environment import CODEX_MODEL, MARK
 
 Kind = Literal["claude", "codex", "acp"]
 KINDS: Final[tuple[Kind, ...]] = ("claude", "codex", "acp")
+PRICES: Final = {CODEX_MODEL: Price(input=1.25, output=10.0)}
+"""Of the model of Codex: Bartack has no price of it."""
 CONTINUES: Final = "The process that ran this session ended"
 PATIENT: Final = 1.0 if os.getloadavg()[0] < 2 else 5.0
 """How many times as long something may take as it does on a machine that is not busy."""
@@ -132,6 +135,10 @@ class Crew(Team):
             yield from (
                 f'"model_providers.scripted.{what}_max_retries" = 1' for what in ("request", "stream")
             )
+            yield "[agents.prices]"
+            yield from (
+                f'"{name}" = {{ input = {one.input}, output = {one.output} }}' for name, one in PRICES.items()
+            )
 
     # Processes.
 
@@ -199,7 +206,7 @@ def _have(files: list[Path], text: str) -> bool:
 
 def price(request: ModelRequest) -> float:
     """What a reply costs that the model server has sent, at the list price of its model."""
-    listed, usage = find_price(request.model), request.usage
+    listed, usage = find_price(request.model, PRICES), request.usage
     assert listed is not None
     return cost_usd(Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens), listed)
 

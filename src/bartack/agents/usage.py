@@ -29,6 +29,11 @@ def _sum(counts: list[int | None]) -> int | None:
     return min(sum(known), MOST) if known else None
 
 
+def is_unpriced(usage: Usage) -> bool:
+    """Whether a model was used, and what that cost is unknown."""
+    return usage.cost_usd is None and bool(usage.tokens or usage.turns)
+
+
 def over_budget(budget: Budget, usage: Usage) -> str:
     """What of the budget a call has used up; empty if there is some of everything left."""
     used: tuple[tuple[str, float | None, float | None], ...] = (

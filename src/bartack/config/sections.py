@@ -126,7 +126,7 @@ class BudgetConfig(Section, frozen=True):
         tokens: Tokens of all kinds.
         turns: How often agents may use their tools.
         wall_s: Seconds that agents may take for all commands together, as far as a hub was alive.
-        strict: An agent that does not say what it used has used all that was reserved for it; else nothing.
+        strict: An agent that reports no usage at all has used all that was reserved for it; else nothing.
     """
 
     usd: Money | None = None
@@ -167,6 +167,11 @@ class AllBudgetConfig(BudgetConfig, frozen=True):
         str,
         Meta(pattern=r"\A(?:[01][0-9]|2[0-3]):[0-5][0-9]\Z", description='a time of the day such as "12:00"'),
     ] = "00:00"
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether the cost of a run is limited."""
+        return self.usd is not None or self.daily_usd is not None
 
     @property
     def of_run(self) -> BudgetConfig:

@@ -31,6 +31,8 @@ class AgentError(BartackError, code="BT800"):
     tokens: int = 0
     usd_estimated: bool = False
     """The cost was computed from a table of prices, or in part."""
+    usd_unknown: bool = False
+    """The agent used a model, and what that cost is unknown; ``usd`` is 0 then."""
     remedy = "Read the reason. The call is recorded as failed; 'bartack resume RUN' repeats it."
 
     def describe(self) -> str:

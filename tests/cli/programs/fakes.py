@@ -161,13 +161,14 @@ def claude_tools():
 
 def codex():
     thread, turn = "thread-1", "turn-1"
+    model = "gpt-99" if behaviour.startswith("unpriced") else "gpt-5.1"
     for line in sys.stdin:
         message = json.loads(line)
         number, method = message.get("id"), message.get("method")
         if method == "initialize":
             rpc({"id": number, "result": {"userAgent": f"codex/{shown}"}})
         elif method in ("thread/start", "thread/resume"):
-            rpc({"id": number, "result": {"thread": {"id": thread, "turns": []}, "model": "gpt-5.5"}})
+            rpc({"id": number, "result": {"thread": {"id": thread, "turns": []}, "model": model}})
         elif method == "turn/start":
             rpc({"id": number, "result": {"turn": {"id": turn}}})
             rpc({"method": "turn/started", "params": {"threadId": thread, "turn": {"id": turn}}})
@@ -179,7 +180,7 @@ def codex():
             last = {"inputTokens": 1000, "outputTokens": 100, "cachedInputTokens": 0, "totalTokens": 1100}
             rpc({"method": "thread/tokenUsage/updated", "params": {
                 "threadId": thread, "turnId": turn, "tokenUsage": {"last": last, "total": last}}})
-            if behaviour == "die-late":
+            if behaviour in ("die-late", "unpriced-die"):
                 os.kill(os.getpid(), signal.SIGKILL)
             for _ in range(answers):
                 rpc({"method": "turn/completed", "params": {

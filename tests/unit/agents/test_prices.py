@@ -19,6 +19,16 @@ def test_the_longest_name_counts_and_the_settings_come_first() -> None:
     assert find_price("some-model") is None
 
 
+def test_a_built_in_price_is_not_that_of_a_later_version() -> None:
+    later = "gpt-5.9-codex"
+
+    assert find_price(later) is None
+    assert find_price("gpt-50") is None
+    assert find_price("gpt-5-codex") == find_price("gpt-5")
+    assert find_price("claude-opus-4-5-20251101") == find_price("claude-opus-4-5")
+    assert find_price(later, {"gpt-5": Price(input=9.0)}) == Price(input=9.0)
+
+
 def test_each_kind_of_tokens_has_its_price() -> None:
     usage = Usage(
         input_tokens=1_000_000, output_tokens=100_000, cache_read_tokens=10_000, cache_write_tokens=1_000

@@ -173,7 +173,9 @@ class Nobody:
         self.notes.append(text)
 
 
-def settled(config: Config, tmp_path: Path, cost_usd: float | None) -> tuple[float, list[str]]:
+def settled(
+    config: Config, tmp_path: Path, cost_usd: float | None, turns: int | None = None
+) -> tuple[float, list[str]]:
     """What an answer is counted as, and what people are told of it."""
     programs = Programs(config, folder=tmp_path, workspace=".", environment={"BARTACK_RUN": "r"})
     host = Nobody()
@@ -187,7 +189,7 @@ def settled(config: Config, tmp_path: Path, cost_usd: float | None) -> tuple[flo
         event="prompt.completed",
         occurred_at="2026-01-01T00:00:00Z",
     )
-    _Sink(programs, action, "ann").done(AgentResult(event=event, usage=Usage(cost_usd=cost_usd)))
+    _Sink(programs, action, "ann").done(AgentResult(event=event, usage=Usage(cost_usd=cost_usd, turns=turns)))
     [(_, outcome)] = programs.take_ready()
     assert isinstance(outcome, s.ThinkOutcome)
     return outcome.usd, host.notes
@@ -204,6 +206,10 @@ def test_an_agent_that_does_not_say_what_it_cost_costs_all_or_nothing(
         usd,
         [f"agent ann did not report its cost: {usd:.2f} USD are counted"],
     )
+    assert settled(config, tmp_path, None, turns=1) == (
+        2.0,
+        ["agent ann did not report its cost: 2.00 USD are counted, all that was reserved"],
+    ), "it reports that it used a model"
 
 
 def test_strictly_tokens_and_turns_that_nobody_counted_are_all_that_were_reserved() -> None:

@@ -251,7 +251,8 @@ class AcpV1:
             self._opening.refused(failure)
             return
         self._end_turn()
-        talk.note_usage(self._turn.usage(), final=True)
+        if self._turn.replies or self._turn.cost_seen is not None:
+            talk.note_usage(self._turn.usage(), final=True)
         refused = self._opening.login_failure if self._opening.wants_login(failure) else failure_of
         found = refused(failure)
         talk.fail(found)
@@ -327,5 +328,12 @@ class AcpV1:
             case _:
                 return
         talk.watchdog.progress()
-        if turn.replies != replies and talk.request.budget.turns is not None and talk.state == "running":
-            talk.note_usage(turn.usage(), final=False)
+        if turn.replies != replies and talk.state == "running":
+            self._note_reply(turn)
+
+    def _note_reply(self, turn: Turn) -> None:
+        """A reply is paid, even if the agent is killed before it reports its cost."""
+        if self._talk.request.budget.turns is not None:
+            self._talk.note_usage(turn.usage(), final=False)
+        else:
+            self._talk.attempts.used(turn.usage())

@@ -92,7 +92,7 @@ from bartack.agents.protocol.ids import conversation_id, moment
 from bartack.agents.protocol.messages import Cause, Event, Reason, Usage
 from bartack.agents.replies import reply_text
 from bartack.agents.reply import ReplyFaultsError, repair_request
-from bartack.agents.usage import over_budget
+from bartack.agents.usage import is_unpriced, over_budget
 from bartack.core.clock import Clock
 from bartack.errors import AgentCancelledError, AgentCapabilityError, AgentError, ReplyInvalidError
 
@@ -594,6 +594,7 @@ class Conversation(Generic[R]):
             used = self.attempts.usage()
             outcome.usd, outcome.tokens, outcome.turns = used.cost_usd or 0.0, used.tokens, used.turns or 0
             outcome.usd_estimated = self.usd_estimated
+            outcome.usd_unknown = is_unpriced(used)
             reason = outcome.reason or type(outcome).__name__
         took_s = round(max(self.watchdog.took_s, 0.0), 6)
         self.actions.report(CallFinished(**self.actions.stamp(), reason=reason, duration_s=took_s))

@@ -291,7 +291,9 @@ class Watchdog:
             limits.append((self._last_line + silence, lambda: lost))
         repeats = self._repeats if config.retry_s else None
         stall_s = config.tool_s if self._own_tools and config.tool_s else config.stall_s
-        if stall_s and repeats is None:  # an agent that repeats its requests is given up for the reason of its repeats
+        if (
+            stall_s and repeats is None
+        ):  # an agent that repeats its requests is given up for the reason of its repeats
             stalled = Expired("attempt", "stalled", f"it made no progress for {stall_s:g} s")
             limits.append((self._last_progress + stall_s, lambda: stalled))
             if self._look is not None:

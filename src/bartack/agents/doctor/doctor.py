@@ -15,11 +15,12 @@ from typing import IO, Final
 import msgspec
 
 from bartack.agents._commands import make_command
+from bartack.agents._prices import find_price
 from bartack.agents.config import AgentConfig, AgentsConfig, ScriptedConfig
 from bartack.agents.contract import AgentRequest
 from bartack.agents.doctor._checked_program import started
 from bartack.agents.program.find import explain_missing, find_program
-from bartack.agents.program_config import CliConfig, NdjsonConfig, ProgramConfig
+from bartack.agents.program_config import CliConfig, CodexConfig, NdjsonConfig, ProgramConfig
 from bartack.agents.protocol.ids import NO_SNAPSHOT, command_key, new_message_id
 from bartack.agents.protocol.lines import MAX_LINE, Line, LineReader, Read, write_line
 from bartack.agents.protocol.messages import Budget, Command, Event, Hello, Retry
@@ -73,6 +74,7 @@ def check_agents(
     start: bool = False,
     live: bool = False,
     probe: bool = False,
+    capped: bool = False,
 ) -> list[DoctorReport]:
     """Look at agents.
 
@@ -85,13 +87,27 @@ def check_agents(
         live: Also ask each program for a word. That may cost money.
         probe: Also start each program, only to see whether it is one that speaks the line protocol: one that ends, or prints
             something else, does not. It takes a moment if the program introduces itself, else about two seconds.
+        capped: Whether money is limited: an agent whose model has no known price cannot be stopped in time.
     """
     visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe)
-    return [
+    reports = [
         _check(name, agent, config, visit)
         for name, agent in config.named.items()
         if names is None or name in names
     ]
+    for report in reports if capped else []:
+        report.problems += _find_unpriced(report.name, config)
+    return reports
+
+
+def _find_unpriced(name: str, config: AgentsConfig) -> Iterator[str]:
+    """Codex reports tokens and no cost. If its settings name a model, its price has to be known before anything is spent."""
+    agent = config.named[name]
+    if isinstance(agent, CodexConfig) and agent.model and find_price(agent.model, config.prices) is None:
+        yield (
+            f"the price of its model {agent.model} is unknown, so that a budget in USD cannot be kept:"
+            f' add "{agent.model}" to [agents.prices]'
+        )
 
 
 class _Visit:

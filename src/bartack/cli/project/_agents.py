@@ -175,13 +175,15 @@ def _look(workspace: str, name: str | None, *, start: bool = False, live: bool =
     from bartack.config.load import load_config  # noqa: PLC0415 - likewise
 
     place = Path(workspace).resolve()
-    config = load_config(place).agents
+    settings = load_config(place)
+    config = settings.agents
     if name is not None and name not in config.named:
         raise AgentConfigError(
             name, unknown_name((), name, list(config.named), "there is no such agent").problem
         )
     names = None if name is None else [name]
-    return check_agents(config, place, os.environ, names, start=start, live=live)
+    capped = settings.budget.limits_money
+    return check_agents(config, place, os.environ, names, start=start, live=live, capped=capped)
 
 
 def _facts(report: DoctorReport) -> dict[str, object]:

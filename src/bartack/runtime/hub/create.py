@@ -243,7 +243,15 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
     if unknown:
         flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
         raise AgentConfigError(unknown[0], flaw.problem)
-    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted), probe=True):
+    reports = check_agents(
+        config.agents,
+        workspace,
+        os.environ,
+        sorted(names | scripted),
+        probe=True,
+        capped=config.budget.limits_money,
+    )
+    for report in reports:
         if not report.usable:
             kind = ScriptError if report.name in scripted else AgentConfigError
             raise kind(report.name, "; ".join(report.problems))

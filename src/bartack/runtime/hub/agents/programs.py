@@ -24,10 +24,11 @@ from bartack.agents.ndjson.agent import program_config, scripted_argv
 from bartack.agents.program.adapter import Surroundings
 from bartack.agents.program.cli_facts import read_in_project
 from bartack.agents.program.daily_budget import DailyBudget
-from bartack.agents.program_config import CliConfig, NdjsonConfig, ProgramConfig
+from bartack.agents.program_config import ClaudeConfig, CliConfig, CodexConfig, NdjsonConfig, ProgramConfig
 from bartack.agents.protocol.codes import describe_retry
 from bartack.agents.protocol.ids import parse_moment
 from bartack.agents.scripted.talk import ScriptedTalk, ScriptedTranscripts
+from bartack.agents.usage import is_unpriced
 from bartack.config.load import Config
 from bartack.core.clock import Clock
 from bartack.core.user_home import user_home
@@ -265,6 +266,17 @@ class Programs:
         request = make_request(action, self._surroundings.run["BARTACK_RUN"], self._workspace)
         return as_answer(request, name, result)
 
+    def reserved_usd(self, action: StartPrompt) -> float:
+        """What was reserved for a call; 0: its cost is not limited."""
+        daily = self._budget.reserve_usd if self._daily is not None else 0.0
+        return action.reserved_usd or action.args.max_usd or daily
+
+    def explain_unpriced(self, name: str) -> str:
+        """Why the cost of an agent that has used a model is unknown."""
+        if isinstance(self._config.named.get(name), CodexConfig | ClaudeConfig):
+            return "used a model without a known price (agents.prices can have it)"
+        return "did not report its cost"
+
     def publish(self, action: StartPrompt, name: str, event: AgentEvent) -> None:
         """Something happened during a call."""
         about: About = {
@@ -454,7 +466,7 @@ class _Sink:
     def done(self, outcome: AgentOutcome) -> None:
         """See ``CallSink.done``."""
         self.over = True
-        settled = outcome if isinstance(outcome, AgentError) else self._settle(outcome)
+        settled = self._settle_failed(outcome) if isinstance(outcome, AgentError) else self._settle(outcome)
         self._programs.done(self._action.token, self._action.key, settled)
 
     def _settle(self, result: AgentResult) -> Outcome:
@@ -462,9 +474,27 @@ class _Sink:
         made = make_outcome(
             self._action, self._name, self._programs.as_answer(self._action, self._name, result)
         )
-        reserved = self._action.reserved_usd
-        if not reserved or result.usage.cost_usd is not None:
+        if result.usage.cost_usd is not None:
             return made
-        counted = reserved if self._programs.strict else 0.0
-        self.warn(f"agent {self._name} did not report its cost: {counted:.2f} USD are counted")
-        return msgspec.structs.replace(made, usd=counted)
+        if is_unpriced(result.usage):
+            counted = self._count_reserved()
+        else:
+            reserved = self._programs.reserved_usd(self._action)
+            counted = reserved if self._programs.strict else 0.0
+            if reserved:
+                self.warn(f"agent {self._name} did not report its cost: {counted:.2f} USD are counted")
+        return msgspec.structs.replace(made, usd=counted, usd_estimated=counted > 0)
+
+    def _settle_failed(self, error: AgentError) -> AgentError:
+        """The same for a call that has failed: its agent may have used a model before."""
+        if error.usd_unknown and (counted := self._count_reserved()):
+            error.usd, error.usd_estimated = counted, True
+        return error
+
+    def _count_reserved(self) -> float:
+        """A model was used at an unknown price: where money is limited, all that was reserved counts as spent."""
+        counted = self._programs.reserved_usd(self._action)
+        if counted:
+            why = self._programs.explain_unpriced(self._name)
+            self.warn(f"agent {self._name} {why}: {counted:.2f} USD are counted, all that was reserved")
+        return counted
