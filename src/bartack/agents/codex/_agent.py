@@ -94,6 +94,7 @@ class CodexCall:
             store=lambda text: store_result(self.folder, text),
             min_version=config.min_version or CODEX.oldest,
             prices=adapter.surroundings.prices,
+            clean=adapter.redact,
         )
         self.talk = adapter.converse(
             request, lambda talk: self._keep(speak(talk, settle=self._settle)), Vitals().look

@@ -64,6 +64,7 @@ class CodexDialect:
         prices: Those of the settings.
         min_version: An older version is refused; empty: none is.
         settle: Counts what Codex has not reported, when its process has ended.
+        clean: Takes secrets out of what people read.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class CodexDialect:
         prices: Mapping[str, Price] | None = None,
         min_version: str = "",
         settle: Callable[[], None] = lambda: None,
+        clean: Callable[[bytes], bytes] = lambda data: data,
     ) -> None:
         self._settle = settle
         self.command_id = ""
@@ -88,7 +90,7 @@ class CodexDialect:
         self._talk = talk
         self._plan = plan
         self._min_version = min_version
-        self._requests = ServerRequests(talk, plan, permissions, thread, store)
+        self._requests = ServerRequests(talk, plan, permissions, thread, store, clean)
         self._events = TurnEvents(talk, self._requests, thread, prices, self._fail)
         self._rpc = JsonRpc()
         self._greeted = False

@@ -5,6 +5,7 @@ Nothing is allowed here: ``_approvals.py`` has the decision. The course of the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
@@ -22,6 +23,7 @@ from bartack.agents.program._json_lines import Json, JsonRead, object_of, object
 from bartack.agents.program._json_rpc import NO_SUCH_METHOD, JsonRpc, RpcId, RpcRequest
 from bartack.agents.program._tool_results import Store, tool_answer
 from bartack.agents.protocol.messages import ToolProblem
+from bartack.agents.tool_use import ToolUse
 
 TOOL_CALL: Final = "item/tool/call"
 USER_INPUT: Final = "item/tool/requestUserInput"
@@ -48,6 +50,7 @@ class ServerRequests:
         permissions: Decides about what Codex wants to do.
         thread: Learns the results of tools.
         store: Stores a result that is too long for the model.
+        clean: Takes secrets out of what people read.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class ServerRequests:
         permissions: Decides,
         thread: CodexThread,
         store: Store,
+        clean: Callable[[bytes], bytes],
     ) -> None:
+        self._clean = clean
         self.answer: object = msgspec.UNSET
         """The value that came by the tool ``answer``."""
         self._talk = talk
@@ -108,7 +113,7 @@ class ServerRequests:
         if decided.decision == "ask":
             self._approvals[approval.item] = approval
             talk.questions.ask(
-                permission_question(approval.item, approval.shown, self._why(approval, decided))
+                permission_question(approval.item, self._shown(approval), self._why(approval, decided))
             )
         elif decided.decision == "allow":
             if decided.by != "mode":
@@ -118,13 +123,22 @@ class ServerRequests:
             self._report(approval, "deny", decided.by)
             self._deny(approval, decided.reason)
 
-    @staticmethod
-    def _why(approval: Approval, decided: Decision) -> str:
-        reason = text_of(approval.params, "reason")
+    def _shown(self, approval: Approval) -> ToolUse:
+        """What it wants to do, without secrets."""
+        use = approval.shown
+        try:
+            given = cast("Json", msgspec.json.decode(self._clean(msgspec.json.encode(use.input))))
+        except msgspec.DecodeError:
+            given = {}
+        return ToolUse(use.tool, given)
+
+    def _why(self, approval: Approval, decided: Decision) -> str:
+        said = text_of(approval.params, "reason").encode("utf-8", "replace")
+        reason = self._clean(said).decode("utf-8", "replace")
         return f"{decided.reason}; the agent says: {reason[:200]}" if reason else decided.reason
 
     def _deny(self, approval: Approval, reason: str) -> None:
-        use = approval.shown
+        use = self._shown(approval)
         self._talk.denials.append(Denial(use.tool, use.subject[:200], reason))
         # Its model learns only that a person has rejected the call; the reason follows as a text of its own.
         thread, turn = text_of(approval.params, "threadId"), text_of(approval.params, "turnId")

@@ -65,6 +65,9 @@ def usage(tokens: int, turn: str = TURN, thread: str = THREAD, cached: int = 0) 
     return {"threadId": thread, "turnId": turn, "tokenUsage": {"last": last, "total": {"inputTokens": 10**9}}}
 
 
+SECRET = "s3cr3t-of-the-test"  # noqa: S105 - of nothing
+
+
 class Stage:
     """One call, driven by hand."""
 
@@ -104,6 +107,7 @@ class Stage:
             permissions=decider,
             store=store,
             min_version=min_version,
+            clean=lambda data: data.replace(SECRET.encode(), b"$env:TOKEN"),
         )
 
         def keep(talk: Conversation[JsonRead]) -> CodexDialect:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.agents.codex.stage import KEY, RUN, THREAD, TURN, Stage, budget, request_for, usage
+from tests.unit.agents.codex.stage import KEY, RUN, SECRET, THREAD, TURN, Stage, budget, request_for, usage
 
 from bartack.agents._permissions import Permissions
 from bartack.agents.contract import AgentResult, CallNotice, CallStarted, CallText, CallUsage, ToolOutcome
@@ -290,6 +290,26 @@ def test_a_denied_command_is_declined_and_the_model_learns_why() -> None:
     assert "Bartack did not allow Bash rm a: deny Bash(rm*)." in msgspec.json.encode(steer).decode()
     assert (reply["id"], reply["result"]) == (5, {"decision": "decline"})
     assert [(d.tool, d.input) for d in result_of(stage).denials] == [("Bash", "rm a")]
+
+
+@pytest.mark.requirement("codex-permissions")
+def test_questions_and_denials_have_no_secrets() -> None:
+    rules = Permissions(mode="ask", deny=["Bash(rm*)"])
+    stage = Stage(permissions=rules)
+    stage.open_turn()
+    wants = {"itemId": "i", "command": f"bash -lc 'rm {SECRET}'"}
+    stage.ask("item/commandExecution/requestApproval", wants, 5)
+    wants = {"itemId": "j", "command": f"curl -H {SECRET} x", "reason": f"it needs {SECRET}"}
+    stage.ask("item/commandExecution/requestApproval", wants, 6)
+    (question,) = stage.questions
+    stage.answer(refused="no")
+    stage.say("ok")
+    stage.end_turn()
+
+    assert SECRET not in question.text
+    assert "it needs $env:TOKEN" in question.text
+    assert question.input == {"command": "curl -H $env:TOKEN x"}
+    assert [d.input for d in result_of(stage).denials] == ["rm $env:TOKEN", "curl -H $env:TOKEN x"]
 
 
 def test_an_allowed_command_is_accepted() -> None:
