@@ -36,10 +36,11 @@ def crew(sandbox: ClaudeSandbox, model_server: ModelServer, codex: list[str]) ->
 
 
 @pytest.mark.requirement("budgets-end-calls")
+@pytest.mark.parametrize("cap", ["max_turns=1", "max_tokens=100"])
 def test_a_call_over_its_cap_is_interrupted_between_two_replies(
-    crew: Crew, model_server: ModelServer
+    cap: str, crew: Crew, model_server: ModelServer
 ) -> None:
-    done = crew.run('return await ctx.think("[[script:turns]] go", max_turns=1)')
+    done = crew.run(f'return await ctx.think("[[script:turns]] go", {cap})')
 
     assert done.returncode != 0
     assert "BT821" in done.stderr

@@ -22,6 +22,9 @@ Seconds = Annotated[float, Meta(ge=0, le=FAR)]
 Positive = Annotated[float, Meta(gt=0, le=FAR)]
 Word = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z", description="a text without a NUL character")]
 """What can be a word of a command line, or the value of a variable."""
+DirectoryPath = Annotated[
+    str, Meta(pattern=r"\A[^\x00]+\Z", description="the path of a directory, without a NUL character")
+]
 VariableName = Annotated[
     str, Meta(pattern=r"\A[^\x00=]+\Z", description="the name of a variable, without '=' in it")
 ]
@@ -124,9 +127,11 @@ class CliConfig(ProgramConfig, kw_only=True):
         min_version: An older version is refused; empty: the oldest that is known to work.
         tool_s: How long one of its own tools may run without a sign of progress.
         retry_s: How long it may do nothing but repeat its own requests.
+        extra_dirs: Directories that it may use beside its working directory; relative ones begin in the workspace.
     """
 
     model: Word = ""
+    extra_dirs: list[DirectoryPath] = []
     permissions: Permissions = Permissions()
     ask: bool = True
     home: Home = "auto"

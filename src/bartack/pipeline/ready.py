@@ -157,9 +157,16 @@ def _in_agents(
     for role in roles:
         chosen = config.pipeline.roles.get(role)
         needed |= {chosen} if chosen else set(config.agents.for_role(role))
-    capped = config.budget.limits_money
-    names = sorted(needed & set(named))
-    for report in check_agents(config.agents, workspace, environ, names, probe=probe, capped=capped):
+    reports = check_agents(
+        config.agents,
+        workspace,
+        environ,
+        sorted(needed & set(named)),
+        probe=probe,
+        capped=config.budget.limits_money,
+        state_dir=config.directory,
+    )
+    for report in reports:
         is_script = report.kind == "scripted"
         setting = f"agents.{report.name}.{'script' if is_script else 'command'}"
         for problem in report.problems:

@@ -76,6 +76,32 @@ def test_a_home_that_cannot_be_written_is_found_before_the_run(kind: str, tmp_pa
     assert project.starts == []
 
 
+@pytest.mark.requirement("places-of-agents-are-checked")
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("gone", "its extra directory 'gone' does not exist; correct extra_dirs"),
+        ("team.py", "its extra directory 'team.py' is not a directory; correct extra_dirs"),
+        (".bartack", "its extra directory '.bartack' is in .bartack, where the runs are"),
+        ("", "agents.a.extra_dirs[0]: it has to be the path of a directory"),
+    ],
+)
+def test_an_extra_directory_that_cannot_be_used_is_found_before_the_run(
+    place: str, told: str, tmp_path: Path
+) -> None:
+    project = Project(tmp_path, "claude", more=f'extra_dirs = ["{place}"]')
+    (tmp_path / ".bartack").mkdir()
+
+    run = project.run()
+
+    assert run.returncode == 2
+    assert told in run.stderr
+    assert project.runs == []
+    assert project.starts == []
+    doctor = project.call("agents", "doctor")
+    assert told in doctor.stdout + doctor.stderr
+
+
 @pytest.mark.requirement("bad-programs-are-survived")
 def test_a_disk_that_is_full_during_a_call_interrupts_the_run(project: Project, tmp_path: Path) -> None:
     with small_disk(tmp_path / "state"):

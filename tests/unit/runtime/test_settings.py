@@ -11,11 +11,12 @@ from tests.unit.runtime.stage import Stage, raw
 from bartack.agents import AgentResult
 from bartack.agents._prices import cost_usd, find_price
 from bartack.agents.program.adapter import Surroundings
-from bartack.agents.protocol.messages import Event, Source, Usage
+from bartack.agents.program_config import CodexConfig
+from bartack.agents.protocol.messages import Budget, Event, Source, Usage
 from bartack.config.load import ELSEWHERE, Config, check_resumed, find_workspace, load_config
 from bartack.config.timeouts import Timeouts
 from bartack.core.redact import Redactor
-from bartack.errors import ConfigError, JournalError, QuestionTimeoutError
+from bartack.errors import AgentConfigError, ConfigError, JournalError, QuestionTimeoutError
 from bartack.messaging import LetterPolicy
 from bartack.messaging.options import Terms
 from bartack.pipeline._agent_calls import _costs
@@ -237,6 +238,36 @@ def test_prices_of_the_settings_reach_agents(tmp_path: Path) -> None:
     assert price is not None
     assert cost_usd(usage, price) == 10.5
     assert find_price("some-model-2026") is None
+
+
+def test_the_extra_directories_of_an_agent_reach_its_calls(tmp_path: Path) -> None:
+    work, more = tmp_path / "work", tmp_path / "more"
+    for place in (work / ".bartack" / "runs", work / "docs", more):
+        place.mkdir(parents=True)
+
+    def given(*places: str) -> list[str]:
+        named = ", ".join(f'"{place}"' for place in places)
+        config = told(tmp_path, f"[agents.codex]\nextra_dirs = [{named}]\n")
+        made = Programs(config, folder=tmp_path, workspace=str(work), environment={"BARTACK_RUN": "r"})
+        agent = config.agents.named["codex"]
+        assert isinstance(agent, CodexConfig)
+        return made._extra_dirs("codex", agent)
+
+    assert given("docs", "../more", str(more)) == [str(work / "docs"), str(more), str(more)]
+    with pytest.raises(
+        AgentConfigError, match=r"its extra directory 'gone' does not exist; correct extra_dirs"
+    ):
+        given("gone")
+    (work / "link").symlink_to(work / ".bartack" / "runs")
+    with pytest.raises(AgentConfigError, match=r"'link' is in \.bartack, where the runs are"):
+        given("link")
+
+
+def test_what_a_prompt_may_use_at_most_is_its_budget() -> None:
+    args = s.ThinkArgs(prompt="p", name="n", max_usd=0.5, max_turns=3, max_tokens=700)
+    action = StartPrompt(1, "main", "ik:k", 1, args)
+
+    assert requests_module.make_request(action, "r", "/w").budget == Budget(usd=0.5, tokens=700, turns=3)
 
 
 def test_what_agents_may_see_and_leave_comes_from_the_settings(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from bartack.agents._prices import find_price
 from bartack.agents.config import AgentConfig, AgentsConfig, ScriptedConfig
 from bartack.agents.contract import AgentRequest
 from bartack.agents.doctor._checked_program import started
+from bartack.agents.program.extra_dirs import find_bad_dirs
 from bartack.agents.program.find import explain_missing, find_program
 from bartack.agents.program_config import CliConfig, CodexConfig, NdjsonConfig, ProgramConfig
 from bartack.agents.protocol.ids import NO_SNAPSHOT, command_key, new_message_id
@@ -41,6 +42,7 @@ PRINTED: Final = 400
 """Characters of what a program printed that are shown."""
 ASKED_S: Final = 120.0
 """How long it may take to answer."""
+STATE_DIR: Final = ".bartack"
 LIVE_USD: Final = 0.05
 """What an answer may cost."""
 
@@ -75,6 +77,7 @@ def check_agents(
     live: bool = False,
     probe: bool = False,
     capped: bool = False,
+    state_dir: str = STATE_DIR,
 ) -> list[DoctorReport]:
     """Look at agents.
 
@@ -88,6 +91,7 @@ def check_agents(
         probe: Also start each program, only to see whether it is one that speaks the line protocol: one that ends, or prints
             something else, does not. It takes a moment if the program introduces itself, else about two seconds.
         capped: Whether money is limited: an agent whose model has no known price cannot be stopped in time.
+        state_dir: Where runs are kept, which no agent may change.
     """
     visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe)
     reports = [
@@ -95,8 +99,10 @@ def check_agents(
         for name, agent in config.named.items()
         if names is None or name in names
     ]
-    for report in reports if capped else []:
-        report.problems += _find_unpriced(report.name, config)
+    for report in reports:
+        agent = config.named[report.name]
+        report.problems += _find_unpriced(report.name, config) if capped else ()
+        report.problems += find_bad_dirs(agent, workspace, state_dir) if isinstance(agent, CliConfig) else ()
     return reports
 
 

@@ -182,8 +182,16 @@ def _look(workspace: str, name: str | None, *, start: bool = False, live: bool =
             name, unknown_name((), name, list(config.named), "there is no such agent").problem
         )
     names = None if name is None else [name]
-    capped = settings.budget.limits_money
-    return check_agents(config, place, os.environ, names, start=start, live=live, capped=capped)
+    return check_agents(
+        config,
+        place,
+        os.environ,
+        names,
+        start=start,
+        live=live,
+        capped=settings.budget.limits_money,
+        state_dir=settings.directory,
+    )
 
 
 def _facts(report: DoctorReport) -> dict[str, object]:

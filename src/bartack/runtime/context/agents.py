@@ -48,6 +48,7 @@ class ThinkOptions(TypedDict, total=False):
         continues: An earlier reply whose conversation is continued.
         max_usd: What the call may cost.
         max_turns: How often it may use its tools.
+        max_tokens: How many tokens of all kinds it may use.
         timeout_s: How long it may take.
         once: It must not be asked twice, whatever happens.
     """
@@ -58,6 +59,7 @@ class ThinkOptions(TypedDict, total=False):
     continues: Reply[object] | None
     max_usd: float | None
     max_turns: int | None
+    max_tokens: int | None
     timeout_s: Seconds | None
     once: bool
 
@@ -385,6 +387,7 @@ def prompt_op(
         max_turns=options.get("max_turns"),
         timeout_s=limit_here(scheduler, "prompt", options.get("timeout_s")),
         once=options.get("once", False),
+        max_tokens=options.get("max_tokens"),
     )
     written = encode_args(args if compared is None else msgspec.structs.replace(args, schema=compared))
     if not args.agent:

@@ -250,6 +250,7 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
         sorted(names | scripted),
         probe=True,
         capped=config.budget.limits_money,
+        state_dir=config.directory,
     )
     for report in reports:
         if not report.usable:

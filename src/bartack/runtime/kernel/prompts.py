@@ -291,7 +291,8 @@ class PromptDesk(Desk, StepHandler):
         caps, state, command = self.settings.caps, self.state, args.command
         # What an attempt before this one reserved is for this one, too.
         others = state.reserved - (known.reserved if known is not None else NONE)
-        wanted = Units(turns=args.max_turns or 0, tokens=(command.max_tokens or 0) if command else 0)
+        tokens = args.max_tokens if command is None else command.max_tokens
+        wanted = Units(turns=args.max_turns or 0, tokens=tokens or 0)
         return reserve(caps, state.spent, others, wanted, command.share if command else 0)
 
 

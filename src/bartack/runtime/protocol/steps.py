@@ -256,6 +256,7 @@ class ThinkArgs(Args, frozen=True):
     timeout_s: float | None = None
     once: bool = False
     command: CommandArgs | None = None
+    max_tokens: int | None = None
 
     @property
     def has_own_deadline(self) -> bool:

@@ -56,7 +56,12 @@ def _judge_setting(found: SettingProblem) -> Finding:
 
 def _check_agents(config: Config, workspace: Path, *, live: bool) -> list[Finding]:
     reports = check_agents(
-        config.agents, workspace, os.environ, probe=live, capped=config.budget.limits_money
+        config.agents,
+        workspace,
+        os.environ,
+        probe=live,
+        capped=config.budget.limits_money,
+        state_dir=config.directory,
     )
     return [_judge_agent(report) for report in reports]
 

@@ -24,6 +24,7 @@ from bartack.agents.ndjson.agent import program_config, scripted_argv
 from bartack.agents.program.adapter import Surroundings
 from bartack.agents.program.cli_facts import read_in_project
 from bartack.agents.program.daily_budget import DailyBudget
+from bartack.agents.program.extra_dirs import find_bad_dirs, resolve_dirs
 from bartack.agents.program_config import ClaudeConfig, CliConfig, CodexConfig, NdjsonConfig, ProgramConfig
 from bartack.agents.protocol.codes import describe_retry
 from bartack.agents.protocol.ids import parse_moment
@@ -32,7 +33,7 @@ from bartack.agents.usage import is_unpriced
 from bartack.config.load import Config
 from bartack.core.clock import Clock
 from bartack.core.user_home import user_home
-from bartack.errors import AgentCancelledError, AgentError
+from bartack.errors import AgentCancelledError, AgentConfigError, AgentError
 from bartack.runtime.hub.agents.events import About, to_telemetry
 from bartack.runtime.hub.agents.requests import as_answer, in_words, make_outcome, make_request
 from bartack.runtime.kernel.actions import AnswerQuestion, StartPrompt
@@ -104,6 +105,7 @@ class Programs:
             pauses=user_home() / "pauses",
         )
         self._budget = config.budget
+        self._state_dir = config.directory
         self._transcripts: ScriptedTranscripts | None = None
         """Those of agents that answer prompts from a script, without a process."""
         self._daily: DailyBudget | None = None
@@ -184,6 +186,7 @@ class Programs:
         config = self._config.named[name]
         if isinstance(config, CliConfig):
             request = in_words(action, request, may_ask=config.ask)
+            request = msgspec.structs.replace(request, extra_dirs=self._extra_dirs(name, config))
             self._show_read(action.path, name, config, request.cwd)
         if self._daily is not None:
             self._daily.reserve(name, action.key, action.reserved_usd or self._budget.reserve_usd)
@@ -195,6 +198,13 @@ class Programs:
             raise
         if sink.over:
             del self._calls[action.token]
+
+    def _extra_dirs(self, name: str, config: CliConfig) -> list[str]:
+        """The directories of its settings; they were checked before the run, and may have gone."""
+        workspace = Path(self._workspace)
+        for problem in find_bad_dirs(config, workspace, self._state_dir):
+            raise AgentConfigError(name, problem)
+        return resolve_dirs(config, workspace)
 
     def _show_read(self, worker: str, name: str, config: CliConfig, cwd: str) -> None:
         """Show once what an agent reads in the project besides its prompts."""

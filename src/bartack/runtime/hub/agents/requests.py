@@ -36,7 +36,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
     """What an agent is asked for a step."""
     args, command = action.args, action.args.command
     # Where there is a budget, what is reserved is all that the call may cost, whatever it asked for.
-    budget = Budget(usd=action.reserved_usd or args.max_usd, turns=args.max_turns)
+    budget = Budget(usd=action.reserved_usd or args.max_usd, tokens=args.max_tokens, turns=args.max_turns)
     if command is None:
         return AgentRequest(
             run_id=run_id,
