@@ -12,6 +12,7 @@ from tests.realcli.programs import require_program
 from bartack.testing import ClaudeSandbox, ModelServer
 
 SCRIPTS: Final[dict[str, list[dict[str, object]]]] = {}
+CREDENTIAL: Final = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "acp": ""}
 ABOUT: Final = {"claude": "2.1.", "codex": "0.1", "acp": "claude-agent-acp 0."}
 
 
@@ -30,6 +31,7 @@ def test_the_doctor_greets_the_program_and_asks_it_with_live_only(
     assert (free.returncode, live.returncode) == (0, 0), free.stdout + live.stdout
     (found,), (answered,) = json.loads(free.stdout), json.loads(live.stdout)
     assert found["version"].startswith(ABOUT[kind]) or ABOUT[kind] in found["version"], found
+    assert found["credential"] == CREDENTIAL[kind]
     assert asked == 0
     assert "it answered a prompt" not in found["notes"]
     assert "it answered a prompt" in answered["notes"]

@@ -42,6 +42,7 @@ class CliVisit(NamedTuple):
         start: Whether it is started, and greeted as an adapter does it.
         live: Whether it is also asked for a word, which costs something.
         probe: Whether its version is looked at.
+        version_s: How long it may take to print its version.
     """
 
     workspace: Path
@@ -49,6 +50,7 @@ class CliVisit(NamedTuple):
     start: bool
     live: bool
     probe: bool
+    version_s: float = VERSION_S
 
 
 class CliFindings(NamedTuple):
@@ -58,6 +60,8 @@ class CliFindings(NamedTuple):
     version: str
     problems: list[str]
     notes: list[str]
+    credential: str = ""
+    """By what it logs in: the name of a variable, or the file of a login. Never its content."""
 
 
 def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
@@ -69,11 +73,13 @@ def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
         path = env.get("PATH", "")
         problem = explain_missing(name, config.argv[0], visit.workspace, path, facts.install)
         return CliFindings("", "", [problem], [])
-    findings = CliFindings(found, "", list(_missing_credentials(name, config, facts, env)), [])
+    missing = list(_missing_credentials(name, config, facts, env))
+    findings = CliFindings(found, "", missing, [], _credential_of(config, facts, env))
     _check_home(name, config, facts, env, findings)
     findings.notes.extend(read_in_project(config, visit.workspace))
     if visit.start or visit.probe:
-        findings = findings._replace(version=_check_version(config, facts, found, env, findings))
+        version = _check_version(config, facts, found, env, findings, visit.version_s)
+        findings = findings._replace(version=version)
     if visit.start and not findings.problems:
         findings = _greet(config, found, env, visit, findings)
     if credentials_in(facts, env):
@@ -81,6 +87,14 @@ def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
     if isinstance(config, AcpConfig):
         findings.notes.append("Bartack can decide only about tool calls that the agent asks about")
     return findings
+
+
+def _credential_of(config: CliConfig, facts: CliFacts, env: Mapping[str, str]) -> str:
+    names = credentials_in(facts, env)
+    if names:
+        return names[0]
+    login = login_of(facts, env) if config.home != "run" else None
+    return f"the login in {login}" if login is not None else ""
 
 
 def _missing_credentials(
@@ -123,7 +137,12 @@ def _elsewhere(env: Mapping[str, str]) -> bool:
 
 
 def _check_version(
-    config: CliConfig, facts: CliFacts, found: str, env: Mapping[str, str], findings: CliFindings
+    config: CliConfig,
+    facts: CliFacts,
+    found: str,
+    env: Mapping[str, str],
+    findings: CliFindings,
+    limit_s: float,
 ) -> str:
     if isinstance(config, AcpConfig):
         return ""  # it introduces itself
@@ -133,11 +152,11 @@ def _check_version(
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=VERSION_S,
+            timeout=limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        findings.problems.append(f"{found} --version did not end within {VERSION_S:g} s")
+        findings.problems.append(f"{found} --version did not end within {limit_s:g} s")
         return ""
     except OSError as error:
         findings.problems.append(f"{found} cannot be started: {error.strerror or error}")
@@ -169,9 +188,8 @@ def _greet(
                 problems=[*findings.problems, f"it cannot be started: {error.strerror or error}"]
             )
     problems = [greeting.problem] if greeting.problem else []
-    return CliFindings(
-        found,
-        findings.version or greeting.version,
-        [*findings.problems, *problems],
-        [*findings.notes, *greeting.notes],
+    return findings._replace(
+        version=findings.version or greeting.version,
+        problems=[*findings.problems, *problems],
+        notes=[*findings.notes, *greeting.notes],
     )

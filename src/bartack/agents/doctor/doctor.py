@@ -36,6 +36,8 @@ PROBED_S: Final = 1.0
 """The same before a run; a program that takes longer is killed."""
 FIRST_S: Final = 2.0
 """How long to wait for the first line of a program before a run. A silent program may be waiting for its command."""
+LISTED_S: Final = 2.0
+"""How long a program may take to print its version for a list."""
 TEXT_S: Final = 1.0
 """How long to wait for a line of the protocol after a program has printed text."""
 PRINTED: Final = 400
@@ -58,6 +60,8 @@ class DoctorReport(msgspec.Struct, kw_only=True):
     found: str = ""
     """Where its program or its script is."""
     version: str = ""
+    credential: str = ""
+    """By what it logs in: the name of a variable, or the file of a login; empty if that is unknown."""
     problems: list[str] = []
     notes: list[str] = []
 
@@ -76,6 +80,7 @@ def check_agents(
     start: bool = False,
     live: bool = False,
     probe: bool = False,
+    versions: bool = False,
     capped: bool = False,
     state_dir: str = STATE_DIR,
 ) -> list[DoctorReport]:
@@ -90,10 +95,11 @@ def check_agents(
         live: Also ask each program for a word. That may cost money.
         probe: Also start each program, only to see whether it is one that speaks the line protocol: one that ends, or prints
             something else, does not. It takes a moment if the program introduces itself, else about two seconds.
+        versions: Also ask each program for coding for its version, which takes a moment.
         capped: Whether money is limited: an agent whose model has no known price cannot be stopped in time.
         state_dir: Where runs are kept, which no agent may change.
     """
-    visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe)
+    visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe, versions=versions)
     reports = [
         _check(name, agent, config, visit)
         for name, agent in config.named.items()
@@ -120,13 +126,21 @@ class _Visit:
     """How closely agents are checked, and from where."""
 
     def __init__(
-        self, workspace: Path, environ: Mapping[str, str], *, start: bool, live: bool, probe: bool
+        self,
+        workspace: Path,
+        environ: Mapping[str, str],
+        *,
+        start: bool,
+        live: bool,
+        probe: bool,
+        versions: bool,
     ) -> None:
         self.workspace = workspace
         self.environ = environ
         self.start = start
         self.live = live
         self.probe = probe
+        self.versions = versions
 
 
 def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -> DoctorReport:
@@ -140,10 +154,13 @@ def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -
     if isinstance(agent, ScriptedConfig):
         _check_script(report, visit.workspace / agent.script)
     elif isinstance(agent, CliConfig):
-        from bartack.agents.doctor._coding import CliVisit, check_cli  # noqa: PLC0415 - other kinds are checked faster without it
+        from bartack.agents.doctor._coding import VERSION_S, CliVisit, check_cli  # noqa: PLC0415 - other kinds are checked faster without it
 
-        around = CliVisit(visit.workspace, visit.environ, visit.start, visit.live, visit.probe)
-        report.found, report.version, report.problems, report.notes = check_cli(name, agent, around)
+        probe = visit.probe or visit.versions
+        limit_s = LISTED_S if visit.versions else VERSION_S
+        around = CliVisit(visit.workspace, visit.environ, visit.start, visit.live, probe, limit_s)
+        found = check_cli(name, agent, around)
+        report.found, report.version, report.problems, report.notes, report.credential = found
     else:
         _check_program(report, agent, visit.workspace, visit.environ)
         probed = visit.start or (visit.probe and not _is_ours(agent))

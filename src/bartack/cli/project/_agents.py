@@ -47,15 +47,19 @@ def agents() -> None:
 @workspace_option
 @json_option
 def list_agents(workspace: str, *, as_json: bool) -> None:
-    """List the agents of bartack.toml with kind, command and roles, and the default agent."""
-    reports = _look(workspace, None)
+    """List the agents of bartack.toml with kind, version, command and roles, and the default agent.
+
+    The version is what Claude Code and Codex print for --version; no other program is started.
+    """
+    reports = _look(workspace, None, versions=True)
     if as_json:
         write_json([_facts(report) for report in reports])
         return
     screen = Screen(sys.stdout)
     if not reports:
         screen.line(NONE)
-    screen.listing([(*_row(screen, report), printable(report.command)) for report in reports])
+    with_version = any(report.version for report in reports)
+    screen.listing([_row(screen, report, with_version=with_version) for report in reports])
 
 
 @agents.command("doctor", short_help="Check that agents are usable.")
@@ -170,7 +174,9 @@ def _find_run(asked: str, workspace: str) -> RunDir:
         return find_elsewhere(missing).run
 
 
-def _look(workspace: str, name: str | None, *, start: bool = False, live: bool = False) -> list[DoctorReport]:
+def _look(
+    workspace: str, name: str | None, *, start: bool = False, live: bool = False, versions: bool = False
+) -> list[DoctorReport]:
     from bartack.agents.doctor.doctor import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
     from bartack.config.load import load_config  # noqa: PLC0415 - likewise
 
@@ -189,6 +195,7 @@ def _look(workspace: str, name: str | None, *, start: bool = False, live: bool =
         names,
         start=start,
         live=live,
+        versions=versions,
         capped=settings.budget.limits_money,
         state_dir=settings.directory,
     )
@@ -199,9 +206,10 @@ def _facts(report: DoctorReport) -> dict[str, object]:
     return {**facts, "usable": report.usable}
 
 
-def _row(screen: Screen, report: DoctorReport) -> tuple[str, str, str, str]:
-    mark = "default" if report.default else ""
-    return screen.paint(printable(report.name), "bold"), report.kind, mark, ", ".join(report.roles)
+def _row(screen: Screen, report: DoctorReport, *, with_version: bool) -> list[str]:
+    name, mark = screen.paint(printable(report.name), "bold"), "default" if report.default else ""
+    version = [printable(report.version)] if with_version else []
+    return [name, report.kind, *version, mark, ", ".join(report.roles), printable(report.command)]
 
 
 def _show(screen: Screen, reports: list[DoctorReport]) -> None:
@@ -210,7 +218,8 @@ def _show(screen: Screen, reports: list[DoctorReport]) -> None:
     for report in reports:
         verdict = screen.paint("usable", "green") if report.usable else screen.paint("not usable", "red")
         screen.line(f"{screen.paint(printable(report.name), 'bold')}  {report.kind}  {verdict}")
-        for label, text in (("found", report.found), ("version", report.version)):
+        facts = (("found", report.found), ("version", report.version), ("credential", report.credential))
+        for label, text in facts:
             if text:
                 screen.line(f"  {label}: {printable(text)}")
         for text in (*report.problems, *report.notes):
