@@ -217,6 +217,11 @@ class Clone:
         command = f'["{self.trap}"]'
         settings = f'[tests]\ncommand = {command}\n[agents.a]\ncommand = {command}\nroles = ["builder"]\n'
         settings += f'[parallel]\ntasks = 2\nsetup = {command}\n[[tasks]]\nid = "t"\ngoal = "g"\n'
+        settings += (
+            f'[agents.claude]\ncommand = {command}\n[agents.codex]\nenv = {{ PATH = "{self.place}/bin" }}\n'
+        )
+        (self.place / "bin").mkdir()
+        (self.place / "bin" / "codex").symlink_to(self.trap)
         (self.place / "bartack.toml").write_text(settings, "utf-8")
         links = {
             ".gitignore": "gitignore",

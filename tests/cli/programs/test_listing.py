@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,26 +11,59 @@ from tests.cli.programs.fakes import VERSIONS
 from tests.cli.programs.workspace import ENVIRONMENT, Project
 
 
+def listed(project: Project, path: Path) -> list[str]:
+    """The words of the only line of the list."""
+    env = {**project.environment, "PATH": f"{path}:{project.environment['PATH']}"}
+    words = [sys.executable, "-m", "bartack", "agents"]
+    done = subprocess.run(
+        words, cwd=project.root, env=env, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.split()
+
+
+def install(folder: Path, fake: Path, name: str, behaviour: str = "ok") -> Path:
+    """Put a program with the name of a real one into a directory; returns that."""
+    folder.mkdir()
+    program = folder / name
+    program.write_text(f'#!/bin/sh\nexec {fake} {name} {behaviour} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
 @pytest.mark.requirement("agents-list-shows-versions")
 @pytest.mark.parametrize("kind", ["claude", "codex"])
-def test_the_list_has_the_version_and_starts_nothing_else(kind: str, tmp_path: Path) -> None:
-    project = Project(tmp_path, kind)
+def test_the_list_has_the_version_of_a_program_that_is_installed(
+    kind: str, work: Path, tmp_path: Path
+) -> None:
+    project = Project(work, kind)
+    project.configure("ok", [kind])
+    installed = install(tmp_path / "bin", work / "fake", kind)
 
-    shown, listed = project.call("agents"), project.call("agents", "list", "--json")
-
-    assert (shown.returncode, listed.returncode) == (0, 0)
-    assert shown.stdout.split()[:4] == ["a", kind, VERSIONS[kind], "default"]
-    assert json.loads(listed.stdout)[0]["version"] == VERSIONS[kind]
+    assert listed(project, installed)[:4] == ["a", kind, VERSIONS[kind], "default"]
     assert project.starts == []
 
 
 @pytest.mark.requirement("agents-list-shows-versions")
-def test_a_program_that_prints_no_version_is_listed_without_one(tmp_path: Path) -> None:
-    project = Project(tmp_path, "codex", "no-version")
+@pytest.mark.parametrize("way", ["arguments", "workspace", "variable", "silent"])
+def test_the_list_starts_nothing_that_the_project_names(way: str, work: Path, tmp_path: Path) -> None:
+    project = Project(work, "codex")
+    place = work if way in {"workspace", "variable"} else tmp_path
+    installed = install(place / "bin", work / "fake", "codex", "no-version" if way == "silent" else "old")
+    more = f'env = {{ PATH = "{installed}" }}' if way == "variable" else ""
+    project.configure("ok", ["codex", "--odd"] if way == "arguments" else ["codex"], more)
+    path = tmp_path if way == "variable" else installed
 
-    shown = project.call("agents")
+    words = listed(project, path)
 
-    assert (shown.returncode, shown.stdout.split()[:3]) == (0, ["a", "codex", "default"])
+    assert "0.0.1" not in words
+    assert words[:2] == ["a", "codex"]
 
 
 @pytest.mark.requirement("doctor-names-credentials")

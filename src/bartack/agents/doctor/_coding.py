@@ -5,6 +5,7 @@ Before a run only what costs neither money nor much time is looked at: where the
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,11 +25,13 @@ from bartack.agents.program.cli_facts import (
     read_in_project,
     read_version,
 )
-from bartack.agents.program.find import explain_missing, find_program
-from bartack.agents.program_config import AcpConfig, CliConfig, CodexConfig
+from bartack.agents.program.find import PACKAGES, explain_missing, find_program
+from bartack.agents.program_config import PASSED, AcpConfig, CliConfig, CodexConfig
 
 VERSION_S: Final = 5.0
 """How long a program may take to print its version."""
+LISTED_S: Final = 2.0
+"""The same for a list."""
 LIVE_USD: Final = 0.05
 """What an answer may cost."""
 
@@ -42,7 +45,6 @@ class CliVisit(NamedTuple):
         start: Whether it is started, and greeted as an adapter does it.
         live: Whether it is also asked for a word, which costs something.
         probe: Whether its version is looked at.
-        version_s: How long it may take to print its version.
     """
 
     workspace: Path
@@ -50,7 +52,6 @@ class CliVisit(NamedTuple):
     start: bool
     live: bool
     probe: bool
-    version_s: float = VERSION_S
 
 
 class CliFindings(NamedTuple):
@@ -78,8 +79,7 @@ def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
     _check_home(name, config, facts, env, findings)
     findings.notes.extend(read_in_project(config, visit.workspace))
     if visit.start or visit.probe:
-        version = _check_version(config, facts, found, env, findings, visit.version_s)
-        findings = findings._replace(version=version)
+        findings = findings._replace(version=_check_version(config, facts, found, env, findings))
     if visit.start and not findings.problems:
         findings = _greet(config, found, env, visit, findings)
     if credentials_in(facts, env):
@@ -87,6 +87,34 @@ def check_cli(name: str, config: CliConfig, visit: CliVisit) -> CliFindings:
     if isinstance(config, AcpConfig):
         findings.notes.append("Bartack can decide only about tool calls that the agent asks about")
     return findings
+
+
+def installed_version(config: CliConfig, workspace: Path, environ: Mapping[str, str]) -> str:
+    """The version of a program that the user has installed; empty if it is not known.
+
+    Nothing of the project is started, and nothing that its settings name: only a plain ``claude`` or ``codex`` outside of the
+    workspace, with the variables of the user.
+    """
+    own = str(type(config).__struct_config__.tag)
+    if config.argv != [own] or own not in PACKAGES:
+        return ""
+    found = find_program(own, workspace, environ.get("PATH", ""))
+    if not found or Path(os.path.realpath(found)).is_relative_to(os.path.realpath(workspace)):
+        return ""
+    env = {name: environ[name] for name in PASSED if name in environ}
+    try:
+        said = subprocess.run(  # noqa: S603 - installed by the user
+            [found, "--version"],
+            cwd="/",
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LISTED_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return read_version(said.stdout.decode("utf-8", "replace"))
 
 
 def _credential_of(config: CliConfig, facts: CliFacts, env: Mapping[str, str]) -> str:
@@ -137,12 +165,7 @@ def _elsewhere(env: Mapping[str, str]) -> bool:
 
 
 def _check_version(
-    config: CliConfig,
-    facts: CliFacts,
-    found: str,
-    env: Mapping[str, str],
-    findings: CliFindings,
-    limit_s: float,
+    config: CliConfig, facts: CliFacts, found: str, env: Mapping[str, str], findings: CliFindings
 ) -> str:
     if isinstance(config, AcpConfig):
         return ""  # it introduces itself
@@ -152,11 +175,11 @@ def _check_version(
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=limit_s,
+            timeout=VERSION_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        findings.problems.append(f"{found} --version did not end within {limit_s:g} s")
+        findings.problems.append(f"{found} --version did not end within {VERSION_S:g} s")
         return ""
     except OSError as error:
         findings.problems.append(f"{found} cannot be started: {error.strerror or error}")

@@ -36,8 +36,6 @@ PROBED_S: Final = 1.0
 """The same before a run; a program that takes longer is killed."""
 FIRST_S: Final = 2.0
 """How long to wait for the first line of a program before a run. A silent program may be waiting for its command."""
-LISTED_S: Final = 2.0
-"""How long a program may take to print its version for a list."""
 TEXT_S: Final = 1.0
 """How long to wait for a line of the protocol after a program has printed text."""
 PRINTED: Final = 400
@@ -80,7 +78,6 @@ def check_agents(
     start: bool = False,
     live: bool = False,
     probe: bool = False,
-    versions: bool = False,
     capped: bool = False,
     state_dir: str = STATE_DIR,
 ) -> list[DoctorReport]:
@@ -95,11 +92,10 @@ def check_agents(
         live: Also ask each program for a word. That may cost money.
         probe: Also start each program, only to see whether it is one that speaks the line protocol: one that ends, or prints
             something else, does not. It takes a moment if the program introduces itself, else about two seconds.
-        versions: Also ask each program for coding for its version, which takes a moment.
         capped: Whether money is limited: an agent whose model has no known price cannot be stopped in time.
         state_dir: Where runs are kept, which no agent may change.
     """
-    visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe, versions=versions)
+    visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe)
     reports = [
         _check(name, agent, config, visit)
         for name, agent in config.named.items()
@@ -110,6 +106,18 @@ def check_agents(
         report.problems += _find_unpriced(report.name, config) if capped else ()
         report.problems += find_bad_dirs(agent, workspace, state_dir) if isinstance(agent, CliConfig) else ()
     return reports
+
+
+def add_versions(
+    reports: list[DoctorReport], config: AgentsConfig, workspace: Path, environ: Mapping[str, str]
+) -> None:
+    """Add the versions of programs for coding that the user has installed. Nothing of the project is started."""
+    from bartack.agents.doctor._coding import installed_version  # noqa: PLC0415 - other kinds are listed faster without it
+
+    for report in reports:
+        agent = config.named[report.name]
+        if isinstance(agent, CliConfig):
+            report.version = installed_version(agent, workspace, environ)
 
 
 def _find_unpriced(name: str, config: AgentsConfig) -> Iterator[str]:
@@ -126,21 +134,13 @@ class _Visit:
     """How closely agents are checked, and from where."""
 
     def __init__(
-        self,
-        workspace: Path,
-        environ: Mapping[str, str],
-        *,
-        start: bool,
-        live: bool,
-        probe: bool,
-        versions: bool,
+        self, workspace: Path, environ: Mapping[str, str], *, start: bool, live: bool, probe: bool
     ) -> None:
         self.workspace = workspace
         self.environ = environ
         self.start = start
         self.live = live
         self.probe = probe
-        self.versions = versions
 
 
 def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -> DoctorReport:
@@ -154,11 +154,9 @@ def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -
     if isinstance(agent, ScriptedConfig):
         _check_script(report, visit.workspace / agent.script)
     elif isinstance(agent, CliConfig):
-        from bartack.agents.doctor._coding import VERSION_S, CliVisit, check_cli  # noqa: PLC0415 - other kinds are checked faster without it
+        from bartack.agents.doctor._coding import CliVisit, check_cli  # noqa: PLC0415 - other kinds are checked faster without it
 
-        probe = visit.probe or visit.versions
-        limit_s = LISTED_S if visit.versions else VERSION_S
-        around = CliVisit(visit.workspace, visit.environ, visit.start, visit.live, probe, limit_s)
+        around = CliVisit(visit.workspace, visit.environ, visit.start, visit.live, visit.probe)
         found = check_cli(name, agent, around)
         report.found, report.version, report.problems, report.notes, report.credential = found
     else:

@@ -49,7 +49,7 @@ def agents() -> None:
 def list_agents(workspace: str, *, as_json: bool) -> None:
     """List the agents of bartack.toml with kind, version, command and roles, and the default agent.
 
-    The version is what Claude Code and Codex print for --version; no other program is started.
+    The version is what a claude or codex that you have installed prints for --version; nothing of the project is started.
     """
     reports = _look(workspace, None, versions=True)
     if as_json:
@@ -177,7 +177,7 @@ def _find_run(asked: str, workspace: str) -> RunDir:
 def _look(
     workspace: str, name: str | None, *, start: bool = False, live: bool = False, versions: bool = False
 ) -> list[DoctorReport]:
-    from bartack.agents.doctor.doctor import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
+    from bartack.agents.doctor.doctor import add_versions, check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
     from bartack.config.load import load_config  # noqa: PLC0415 - likewise
 
     place = Path(workspace).resolve()
@@ -188,17 +188,19 @@ def _look(
             name, unknown_name((), name, list(config.named), "there is no such agent").problem
         )
     names = None if name is None else [name]
-    return check_agents(
+    reports = check_agents(
         config,
         place,
         os.environ,
         names,
         start=start,
         live=live,
-        versions=versions,
         capped=settings.budget.limits_money,
         state_dir=settings.directory,
     )
+    if versions:
+        add_versions(reports, config, place, os.environ)
+    return reports
 
 
 def _facts(report: DoctorReport) -> dict[str, object]:
