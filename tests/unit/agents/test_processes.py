@@ -7,6 +7,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.agents.loop import Loop, Sink, open_loop
 from tests.unit.agents.stage import ANSWERS, request_for
 
 from bartack.agents import AgentQuestion, AgentResult
+from bartack.agents.process._memory import MemoryWatch
 from bartack.errors import (
     AgentBusyError,
     AgentCancelledError,
@@ -264,6 +266,23 @@ def test_the_last_words_of_a_process_are_in_the_error(loop: Loop, tmp_path: Path
     assert isinstance(outcome, AgentError)
     assert outcome.stderr_tail == ("no licence",)
     assert "ended with 3" in outcome.message
+
+
+def test_a_process_that_was_killed_while_memory_was_short_is_reported_so(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = count()
+    monkeypatch.setattr(MemoryWatch, "_count", lambda _self: next(kills))
+    dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+    outcome = loop.ask(
+        loop.agent([sys.executable, "-S", "-c", dies], retries=1), request_for("implement", tmp_path)
+    )
+
+    assert isinstance(outcome, AgentError)
+    assert (
+        "killed by signal 9; meanwhile the kernel has killed processes for lack of memory" in outcome.message
+    )
 
 
 def test_calls_at_the_same_time_have_processes_of_their_own(loop: Loop, tmp_path: Path) -> None:

@@ -245,9 +245,16 @@ class Conversation(Generic[R]):
         return self._dialect.read(link, read)
 
     def exited(
-        self, status: int | None, stderr_tail: tuple[str, ...] = (), leftovers: Sequence[str] = ()
+        self,
+        status: int | None,
+        stderr_tail: tuple[str, ...] = (),
+        leftovers: Sequence[str] = (),
+        suspicion: str = "",
     ) -> None:
-        """The process has ended, with its tree. A status of ``None`` is unknown; ``leftovers`` had to be terminated."""
+        """The process has ended, with its tree. A status of ``None`` is unknown; ``leftovers`` had to be terminated.
+
+        ``suspicion`` is why it may have been killed, for the message.
+        """
         self.announce()
         self._report_leftovers(leftovers)
         link, self._link = self._link, None
@@ -262,7 +269,8 @@ class Conversation(Generic[R]):
                 return
             if self.judge_exit is not None and self.judge_exit(status, stderr_tail):
                 return
-            self.end_attempt("agent_exited", f"its process {_ended(status)}", stderr_tail=stderr_tail)
+            problem = f"its process {_ended(status)}{suspicion}"
+            self.end_attempt("agent_exited", problem, stderr_tail=stderr_tail)
 
     def _report_leftovers(self, names: Sequence[str]) -> None:
         if names and self.state != "done":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from bartack.agents._record import Link
+from bartack.agents.process._memory import MemoryWatch
 from bartack.agents.process._output import CHUNK, LOOK_S, FileOutput, Output, PipeOutput
 from bartack.agents.process._stderr import StderrLog
 from bartack.core.clock import Clock
@@ -138,6 +139,7 @@ class AgentProcess(Generic[R]):
         self.over = False
         self.leftovers: Sequence[str] = ()
         """Processes that outlived it and were terminated."""
+        self.memory = MemoryWatch()
         self._host = host
         self._owner = owner
         self._reader = launch.reader

@@ -200,7 +200,8 @@ class ProgramAgent(Generic[R]):
 
     def ended(self, process: AgentProcess[R], status: int | None) -> None:
         """See ``ProcessOwner.ended``."""
-        self._forget(process, lambda talk: talk.exited(status, process.stderr_log.tail(), process.leftovers))
+        tail, memory = process.stderr_log.tail(), process.memory.explain(status)
+        self._forget(process, lambda talk: talk.exited(status, tail, process.leftovers, memory))
 
     def not_started(self, process: AgentProcess[R], reason: str) -> None:
         """See ``ProcessOwner.not_started``."""

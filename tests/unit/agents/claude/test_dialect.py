@@ -680,6 +680,18 @@ def test_an_agent_that_repeated_and_went_on_can_stall_again(start: Start) -> Non
     assert isinstance(driver.outcome, AgentStalledError)
 
 
+def test_the_error_of_a_killed_program_has_what_the_kernel_says(start: Start) -> None:
+    driver = start(config=ClaudeConfig(retries=1))
+
+    driver.talk.exited(-9, (), (), "; meanwhile the kernel has killed processes for lack of memory")
+    driver.perform()
+
+    assert isinstance(driver.outcome, AgentExitedError)
+    assert "its process was killed by signal 9; meanwhile the kernel has killed processes" in str(
+        driver.outcome
+    )
+
+
 def test_a_cancel_interrupts_and_the_first_reason_counts(start: Start) -> None:
     driver = start()
 
