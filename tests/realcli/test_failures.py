@@ -153,6 +153,12 @@ RETRIED: Final[dict[Kind, dict[str, int]]] = {
     "acp": {"busy": 3, "overloaded": 4, "cut": 2},
 }
 """The requests until a script succeeds."""
+REPEATS: Final[dict[Kind, dict[str, str]]] = {
+    "claude": {"busy": "rate_limited", "overloaded": "temporary_failure"},
+    "codex": {"broken": "temporary_failure"},
+    "acp": {},
+}
+"""Why the programs repeat requests by themselves, as their events say. An ACP agent does not report it."""
 
 
 @pytest.mark.requirement("terminal-errors-are-not-repeated")
@@ -171,6 +177,9 @@ def test_what_gets_better_is_asked_again_in_its_conversation(
     assert [str(text)[-7:] for text in found.values()] == ["at last"] * (len(scripts) - 1) + ["ee four"]
     assert len(list(crew.streams())) == len(scripts)
     assert crew.count("step.finished") == len(scripts)
+    calls = dict(zip(scripts, starts(crew, len(scripts)), strict=True))
+    own = {(str(event["key"]), event["code"]) for event in crew.named("agent.retry") if event.get("own")}
+    assert own >= {(calls[script], code) for script, code in REPEATS[kind].items()}
 
 
 NEVER: Final[dict[Kind, tuple[str, int]]] = {"claude": ("e529", 9), "codex": ("e500", 12), "acp": ("e529", 9)}

@@ -14,7 +14,7 @@ from bartack.agents.codex._outcomes import HOPELESS, classify_repeat
 from bartack.agents.codex._requests import ServerRequests
 from bartack.agents.codex._thread import CodexThread
 from bartack.agents.codex._tokens import TokenCount
-from bartack.agents.contract import CallNotice, CallText, CallTool
+from bartack.agents.contract import CallNotice, CallRetry, CallText, CallTool
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.program._json_lines import Json, JsonRead, count_of, member, object_of, text_of
@@ -172,7 +172,10 @@ class TurnEvents:
             return
         talk.watchdog.repeats(failure.code, failure.message)
         text = f"{text_of(error, 'message')}: {failure.message}"[:2048]
-        talk.actions.report(CallNotice(**talk.actions.stamp(), level="warn", text=text, case="retry"))
+        number = talk.attempts.number
+        stamp = talk.actions.stamp()
+        event = CallRetry(**stamp, code=failure.code, error=text, attempt=number, delay_s=0.0, own=True)
+        talk.actions.report(event)
 
     def _notice(self, params: Json) -> None:
         text = text_of(params, "message") or text_of(params, "summary")

@@ -593,6 +593,19 @@ def test_a_notification_is_acknowledged(start: Start) -> None:
     assert "mcp_response" in object_of(sent, "response", "response")
 
 
+def test_a_tool_that_is_called_after_the_end_of_the_step_does_not_run(start: Start) -> None:
+    driver = start(tools=[TOOL])
+    mcp(driver, 0, "initialize", protocolVersion="2025-11-25")
+    driver.talk.cancel("user")
+    driver.perform()
+
+    late = mcp(driver, 2, "tools/call", name="do_1", arguments={}, _meta={"claudecode/toolUseId": "t1"})
+
+    assert object_of(late, "result")["isError"] is True
+    assert "this step has ended" in str(late)
+    assert driver.calls == []
+
+
 def test_a_large_result_is_stored_and_its_beginning_sent(start: Start) -> None:
     driver = start(tools=[TOOL])
     mcp(driver, 0, "initialize", protocolVersion="2025-11-25")

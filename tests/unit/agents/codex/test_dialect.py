@@ -7,7 +7,14 @@ import pytest
 from tests.unit.agents.codex.stage import KEY, RUN, SECRET, THREAD, TURN, Stage, budget, request_for, usage
 
 from bartack.agents._permissions import Permissions
-from bartack.agents.contract import AgentResult, CallNotice, CallStarted, CallText, CallUsage, ToolOutcome
+from bartack.agents.contract import (
+    AgentResult,
+    CallRetry,
+    CallStarted,
+    CallText,
+    CallUsage,
+    ToolOutcome,
+)
 from bartack.agents.program._continuation import CONTINUE
 from bartack.agents.program._json_lines import member, objects_of, text_of
 from bartack.agents.program_config import CodexConfig
@@ -627,7 +634,8 @@ def test_a_repetition_is_a_sign_of_life_and_no_progress() -> None:
             stage.tick(4.5)
 
     assert type(error_of(stage)) is AgentTransientError
-    assert any(isinstance(event, CallNotice) and event.case == "retry" for event in stage.events)
+    own = [event for event in stage.events if isinstance(event, CallRetry) and event.own]
+    assert {(event.code, event.attempt) for event in own} == {("temporary_failure", 1)}
 
 
 def test_a_hopeless_repetition_ends_the_call_at_once() -> None:
