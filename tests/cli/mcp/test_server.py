@@ -241,6 +241,51 @@ def test_inside_a_run_the_server_cannot_answer_or_cancel_that_run(project: Path)
     assert all("BT328" in json.dumps(result) for result in results)
 
 
+AGENT = """
+import json, subprocess, sys
+for line in sys.stdin:
+    command = json.loads(line)
+    if command.get("kind") != "command":
+        continue
+    server = subprocess.Popen([sys.executable, "-m", "bartack", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    call = {"name": "start_run", "arguments": {"entry": "gated"}}
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\\n")
+    server.stdin.flush()
+    started = json.loads(server.stdout.readline())["result"]["structuredContent"]["run"]
+    same = {name: command[name] for name in ("correlation_id", "idempotency_key", "task_id")}
+    print(json.dumps({
+        "kind": "event", "message_id": "e-1", **same, "in_reply_to": command["message_id"],
+        "from": {"agent_type": command["to"]["agent_type"]}, "event": "prompt.completed",
+        "payload": {"text": started}, "occurred_at": "2026-01-01T00:00:00Z",
+    }), flush=True)
+"""
+ASKS = """
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> str:
+    return await ctx.think("start a run", agent="nested")
+"""
+
+
+@pytest.mark.requirement("nested-runs-end-with-their-step")
+def test_a_run_that_an_agent_starts_ends_with_its_step_and_can_be_resumed(project: Path) -> None:
+    (project / "agent.py").write_text(AGENT)
+    (project / "asks.py").write_text(ASKS)
+    with (project / "bartack.toml").open("a") as file:
+        file.write(f"[agents.nested]\ncommand = {json.dumps([sys.executable, 'agent.py'])}\n")
+
+    outer = Run.start("asks.py", workspace=project)
+    outer.wait(60)
+
+    nested = Run.open(outer.result(str), workspace=project)
+    assert nested.wait(30).status == "interrupted"
+    nested.resume()
+    nested.send("gate", "opened")
+    nested.wait(60)
+    assert nested.result(str) == "opened"
+
+
 @pytest.mark.requirement("mcp-is-ready-at-once")
 def test_the_first_answers_need_neither_runs_nor_settings(project: Path) -> None:
     with Peer(project, PYTHONPROFILEIMPORTTIME="1") as peer:
