@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,18 @@ from tests.realcli.conftest import MakeSandbox
 from tests.realcli.crew import KINDS, Crew, Kind, shell
 from tests.realcli.other_user import NOBODY, as_nobody, give_away
 from tests.realcli.programs import require_program
-from tests.unit.agents.decision_table import ALL_ONLY, ALLOW, ALWAYS, DENY, EDITS, MODES, NEVER, PROTECT, RUNS
+from tests.unit.agents.decision_table import (
+    ALLOW,
+    ALWAYS,
+    DENY,
+    EDITS,
+    MODES,
+    NEVER,
+    PROTECT,
+    RUNS,
+    TABLE,
+    Row,
+)
 
 from bartack.agents._permissions import Mode
 from bartack.agents.claude._lines import DECISION_S
@@ -46,40 +58,68 @@ def decide(self, use):
     return right(self, use)
 ToolPermissions.decide = decide
 """
-PATCH: Final = "*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch\n"
+PATCH: Final = "*** Begin Patch\n{files}*** End Patch\n"
+ADDED: Final = "*** Add File: {path}\n+x\n"
 
 
 class Deed(NamedTuple):
-    """Something that the model wants to be done: a command, or a file that is written. ``trace`` is what it leaves."""
+    """Something that the model wants to be done: a command, or files that are written. ``trace`` is what it leaves."""
 
     trace: str
     verdicts: str
     command: str = ""
+    more: tuple[str, ...] = ()
+    """Further files of the same change."""
 
     def call(self, kind: Kind) -> dict[str, object]:
         if self.command:
             return shell(kind, self.command)
         if kind == "codex":
-            return {"name": "apply_patch", "input": {"input": PATCH.format(path=f"{{{{cwd}}}}/{self.trace}")}}
+            files = "".join(ADDED.format(path=f"{{{{cwd}}}}/{path}") for path in (*self.more, self.trace))
+            return {"name": "apply_patch", "input": {"input": PATCH.format(files=files)}}
         return {"name": "Write", "input": {"file_path": f"{{{{cwd}}}}/{self.trace}", "content": "x\n"}}
 
 
-DEEDS: Final = [
+LEAVES: Final = re.compile(r"(?:^cd (?P<place>\w+) && )?(?:.*; )?(?:touch|echo a >) (?P<file>\w+(?:\.txt)?)$")
+"""Commands of the table that leave a file."""
+
+
+def deed_of(number: int, row: Row) -> Deed | None:
+    """A row of the table as something that a model does; ``None`` if that cannot be seen, or would leave the sandbox."""
+    use = row.use
+    if use.tool == "Bash":
+        made = LEAVES.match(use.command)
+        if made is not None:
+            return Deed(os.path.join(made["place"] or "", made["file"]), row.verdicts, use.command)
+        trace = f"made{number}.txt"  # what follows a command is decided with it
+        return Deed(trace, row.verdicts, f"{use.command}; touch {trace}")
+    if not use.writes or use.name not in {"Write", "Edit"} or not use.paths:
+        return None
+    paths = [str(path) for path in use.paths]
+    if any("\0" in path or os.path.isabs(path) or path.startswith(REFUSED) for path in paths):
+        return None
+    *more, last = [_numbered(path, number) for path in paths]
+    return Deed(last, row.verdicts, more=tuple(more))
+
+
+def _numbered(path: str, number: int) -> str:
+    """The same place, and another file in each row."""
+    whole, suffix = os.path.splitext(path)
+    return f"{whole}{number}{suffix}"
+
+
+REFUSED: Final = "state/"
+"""Paths that only commands of the pipeline refuse."""
+FIRST: Final = [
     Deed("plain.txt", RUNS, "echo x > plain.txt"),
-    Deed("allowed.txt", ALWAYS, "touch allowed.txt"),
-    Deed("beside.txt", RUNS, "touch allowed2.txt; touch beside.txt"),
-    Deed("denied.txt", NEVER, "touch denied.txt"),
-    Deed("denied2.txt", NEVER, "cd . && touch denied2.txt"),
-    Deed(".git/made", NEVER, "echo x > .git/made"),
-    Deed("git-is-gone", NEVER, "rm -rf .git && touch git-is-gone"),
+    Deed("denied1.txt", NEVER, "touch denied1.txt"),
     Deed("written.txt", EDITS),
-    Deed("docs/a.md", ALWAYS),
-    Deed("locked/a.txt", NEVER),
-    Deed("../outside.txt", ALL_ONLY),
-    Deed("link/a.txt", ALL_ONLY),
-    Deed(".git/hooks/x", NEVER),
-    Deed("keys/a.pem", NEVER),
 ]
+FOUND: Final = [deed for number, row in enumerate(TABLE) if (deed := deed_of(number, row)) is not None]
+DEEDS: Final[dict[Kind, list[Deed]]] = {
+    kind: [*FIRST, *(deed for deed in FOUND if not deed.more or kind == "codex")] for kind in KINDS
+}
+"""Those of the table that an agent of a kind can do. Only Codex changes several files at once."""
 
 
 def script(kind: Kind, *deeds: Deed) -> list[dict[str, object]]:
@@ -106,15 +146,15 @@ def rewrite(kind: Kind) -> str:
     return "\n".join([*lines, "touch rewritten.txt", ""])
 
 
-SIMPLE: Final = [DEEDS[0], DEEDS[3], DEEDS[7]]
+PLAIN, DENIED, _ = SIMPLE = FIRST
 SCRIPTS: Final = {
-    **{f"{kind}-all": script(kind, *DEEDS) for kind in KINDS},
+    **{f"{kind}-all": script(kind, *DEEDS[kind]) for kind in KINDS},
     **{f"{kind}-simple": script(kind, *SIMPLE) for kind in KINDS},
     **{
-        f"{kind}-rewrite": script(kind, Deed("rewritten.txt", ALWAYS, "sh rewrite.sh"), DEEDS[3], DEEDS[0])
+        f"{kind}-rewrite": script(kind, Deed("rewritten.txt", ALWAYS, "sh rewrite.sh"), DENIED, PLAIN)
         for kind in KINDS
     },
-    **{f"{kind}-late": script(kind, DEEDS[0], DEEDS[3]) for kind in KINDS},
+    **{f"{kind}-late": script(kind, PLAIN, DENIED) for kind in KINDS},
 }
 
 
@@ -124,9 +164,12 @@ def rules(mode: Mode, *more: str) -> str:
     return f"permissions = {{ {permissions} }}"
 
 
+EXTRA: Final = 'extra_dirs = ["../more"]'
+
+
 def make_project(crew: Crew) -> None:
     """The directories that the deeds are about, and the guard's."""
-    for name in (".git/hooks", "docs", "../elsewhere"):
+    for name in (".git/hooks", "docs", "build", "../elsewhere", "../more"):
         (crew.root / name).mkdir(parents=True)
     (crew.root / "link").symlink_to(crew.root.parent / "elsewhere")
     with (crew.root / "bartack.toml").open("a", encoding="utf-8") as file:
@@ -141,7 +184,7 @@ def wanted(deeds: list[Deed], mode: Mode) -> list[str]:
     return [deed.trace for deed in deeds if deed.verdicts[MODES.index(mode)] == "a"]
 
 
-OWN_CHECKS: Final = {("claude", "all"): {"link/a.txt"}}
+OWN_CHECKS: Final = {("claude", "all"): {deed.trace for deed in FOUND if deed.trace.startswith("link/")}}
 """What an agent refuses by itself although it was allowed: a write through a link that leads out of the directory."""
 
 
@@ -151,14 +194,15 @@ def test_a_mode_means_the_same_with_every_agent(
     sandbox: ClaudeSandbox, model_server: ModelServer, kind: Kind, mode: Mode
 ) -> None:
     require_program(kind)
-    crew = Crew(kind, sandbox, model_server, rules(mode), is_wrapped=False)
+    crew = Crew(kind, sandbox, model_server, f"{rules(mode)}\n{EXTRA}", is_wrapped=False)
     make_project(crew)
 
     ran = crew.run(THINK.format(f"{kind}-all"))
 
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
     refused = OWN_CHECKS.get((kind, mode), set())
-    assert done(crew.root, DEEDS) == [trace for trace in wanted(DEEDS, mode) if trace not in refused]
+    deeds = DEEDS[kind]
+    assert done(crew.root, deeds) == [trace for trace in wanted(deeds, mode) if trace not in refused]
     assert any(event["decision"] == "deny" for event in crew.named("agent.permission"))
 
 
@@ -170,7 +214,7 @@ def test_another_user_than_root_gets_the_same_verdicts(
 ) -> None:
     become = as_nobody(require_program(kind))
     with TemporaryDirectory() as place, ClaudeSandbox(Path(place) / "s", model_server) as sandbox:
-        crew = Crew(kind, sandbox, model_server, rules(mode), is_wrapped=False)
+        crew = Crew(kind, sandbox, model_server, f"{rules(mode)}\n{EXTRA}", is_wrapped=False)
         make_project(crew)
         crew.program(THINK.format(f"{kind}-all"))
         give_away(Path(place))
@@ -179,7 +223,8 @@ def test_another_user_than_root_gets_the_same_verdicts(
 
         assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
         refused = OWN_CHECKS.get((kind, mode), set())
-        assert done(crew.root, DEEDS) == [trace for trace in wanted(DEEDS, mode) if trace not in refused]
+        deeds = DEEDS[kind]
+        assert done(crew.root, deeds) == [trace for trace in wanted(deeds, mode) if trace not in refused]
         assert (crew.root / "allowed.txt").stat().st_uid == NOBODY
 
 

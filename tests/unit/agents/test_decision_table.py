@@ -8,11 +8,22 @@ from pathlib import Path
 
 import pytest
 from tests.unit.agents.claude.driver import Driver
-from tests.unit.agents.decision_table import MODES, TABLE, Row, decider, make_place
+from tests.unit.agents.decision_table import (
+    ALL_ONLY,
+    ALWAYS,
+    EDITS,
+    MODES,
+    NEVER,
+    RUNS,
+    TABLE,
+    Row,
+    decider,
+    make_place,
+)
 
 from bartack.agents._permissions import Mode
 from bartack.agents.acp._tools import ToolReport, tool_use
-from bartack.agents.codex._approvals import COMMAND, FILES, decide, read_approval
+from bartack.agents.codex._approvals import COMMAND, FILES, GRANT, decide, read_approval
 
 pytestmark = pytest.mark.requirement("one-permission-decision")
 
@@ -33,6 +44,11 @@ def work(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("row", TABLE, ids=name_of)
 def test_every_mode_decides(work: Path, row: Row, mode: Mode) -> None:
     assert decider(work, mode).decide(row.use).decision == row.verdict(mode)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=name_of)
+def test_where_a_person_can_be_asked_only_rules_and_the_guard_deny(work: Path, row: Row) -> None:
+    assert decider(work, "ask", "question").decide(row.use).decision == row.asked
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -72,3 +88,71 @@ def test_a_changed_file_is_decided_alike_for_codex_and_acp(work: Path, row: Row,
 
     assert decide(asked, decider(work, mode)).decision == row.verdict(mode)
     assert decider(work, mode).decide(reported).decision == row.verdict(mode)
+
+
+READS = [row for row in TABLE if row.use.tool == "Read"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("row", READS, ids=name_of)
+def test_a_file_that_is_read_is_decided_alike_for_codex_and_acp(work: Path, row: Row, mode: Mode) -> None:
+    (path,) = row.use.paths
+    whole = os.path.join(work, path)
+    reported = tool_use(ToolReport("t", kind="read", title="Read a file", paths=(whole,)))
+    granted = read_approval(1, GRANT, {"itemId": "i", "permissions": {"fileSystem": {"read": [whole]}}}, [])
+
+    assert decider(work, mode).decide(reported).decision == row.verdict(mode)
+    assert decide(granted, decider(work, mode)).decision == row.verdict(mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("report", "verdicts"),
+    [
+        (ToolReport("t", kind="search", title="Find x", input={"pattern": "x", "path": "."}), ALWAYS),
+        (ToolReport("t", kind="fetch", title="Fetch", input={"url": "http://example.invalid"}), RUNS),
+        (ToolReport("t", kind="other", title="Unheard"), RUNS),
+        (ToolReport("t", kind="other", title="x", input={"command": "git push"}), NEVER),
+        (ToolReport("t", kind="other", name="TodoWrite", title="Plan"), ALWAYS),
+        (ToolReport("t", kind="delete", title="Delete", paths=("a.txt",)), EDITS),
+        (ToolReport("t", kind="delete", title="Delete", paths=("../a",)), ALL_ONLY),
+        (ToolReport("t", kind="move", title="Move", paths=("a.txt", "locked/a")), NEVER),
+        (ToolReport("t", kind="move", title="Move", paths=("a.txt", "b.txt")), EDITS),
+    ],
+    ids=lambda value: f"{value.kind} {value.title} {value.paths}" if isinstance(value, ToolReport) else "",
+)
+def test_every_kind_of_tool_of_an_acp_agent_is_decided(
+    work: Path, report: ToolReport, verdicts: str, mode: Mode
+) -> None:
+    decided = decider(work, mode).decide(tool_use(report)).decision
+
+    assert decided == {"a": "allow", "d": "deny"}[verdicts[MODES.index(mode)]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("method", "params", "verdicts"),
+    [
+        (GRANT, {"permissions": {"network": {"enabled": True}}}, RUNS),
+        (
+            GRANT,
+            {"permissions": {"network": {"enabled": True}, "fileSystem": {"write": ["locked/a"]}}},
+            NEVER,
+        ),
+        (
+            COMMAND,
+            {"command": "touch allowed.txt", "networkApprovalContext": {"host": "example.invalid"}},
+            RUNS,
+        ),
+        (COMMAND, {"command": "git push", "networkApprovalContext": {"host": "example.invalid"}}, NEVER),
+        (COMMAND, {"networkApprovalContext": {"host": "example.invalid"}}, RUNS),
+    ],
+    ids=["network", "network-and-file", "allowed-command", "denied-command", "host"],
+)
+def test_the_network_of_codex_is_decided_like_a_fetch(
+    work: Path, method: str, params: dict[str, object], verdicts: str, mode: Mode
+) -> None:
+    asked = read_approval(1, method, {"itemId": "i", "cwd": str(work), **params}, [])
+
+    decided = decide(asked, decider(work, mode)).decision
+    assert decided == {"a": "allow", "d": "deny"}[verdicts[MODES.index(mode)]]
