@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 from tests.web.sites import enter, make_site
 
 from bartack import Run
@@ -60,17 +60,17 @@ class Person:
     def submit(self, run: Run, action: str, /, **fields: object) -> tuple[int, str]:
         """Act as a form does: the status, and where it leads, or what it says."""
         data = {"csrf": self.session.csrf, **fields}
-        client = TestClient(self.client.app, base_url=str(self.client.base_url), follow_redirects=False)
-        client.headers.update(
-            {"Cookie": self.client.headers["Cookie"], "Origin": self.client.headers["Origin"]}
-        )
-        found = client.post(f"/r/{run.id}/{action}", data=data)
+        request = self.client.build_request("POST", f"/r/{run.id}/{action}", data=data)
+        del request.headers["X-CSRF-Token"]
+        found = self.client.send(request, follow_redirects=False)
         return found.status_code, found.headers.get("location", found.text)
 
 
 @pytest.fixture
-def person(workspace: Path) -> Person:
-    return Person(make_site(workspace))
+def person(workspace: Path) -> Iterator[Person]:
+    one = Person(make_site(workspace))
+    with one.client:
+        yield one
 
 
 def entries(run: Run, kind: str) -> list[dict[str, Any]]:
@@ -106,6 +106,41 @@ def test_an_answer_to_a_run_that_is_not_active_is_checked_kept_and_taken_by_its_
     assert asking.result() == "deployed: True"
     (answered,) = [one for one in entries(asking, "step.finished") if one["step"] == "ask"]
     assert answered["by"] == f"{user_name()} (web)"
+
+
+@pytest.mark.requirement("web-actions-show-their-effect")
+@pytest.mark.parametrize("is_active", [True, False], ids=["active", "interrupted"])
+def test_an_answer_that_comes_late_says_who_was_first_and_with_what(
+    person: Person, asking: Run, monkeypatch: pytest.MonkeyPatch, *, is_active: bool
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    if not is_active:
+        asking.interrupt()
+        asking.wait(60)
+    assert person.ask(asking, "answer", question="q1", value=True)[0] == 200
+    if is_active:
+        asking.wait(60)
+    late = person.client.post(f"/api/v1/runs/{asking.id}/answer", json={"question": "q1", "value": False})
+    status, page = person.submit(asking, "answer", question="q1", value="no", type="bool")
+
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "BT324")
+    assert late.json()["error"]["message"] == "question q1 was already answered by ann (web): true"
+    assert status == 409
+    assert "question q1 was already answered by ann (web): true" in page
+
+
+@pytest.mark.requirement("web-actions-show-their-effect")
+def test_a_form_that_a_script_sends_says_whether_an_answer_is_kept(person: Person, asking: Run) -> None:
+    fields = {"csrf": person.session.csrf, "question": "q1", "value": "yes", "type": "bool"}
+    asking.interrupt()
+    asking.wait(60)
+    answer = person.client.post(
+        f"/r/{asking.id}/answer", data=fields, headers={"Accept": "application/json"}
+    ).json()
+
+    assert answer == {"run": asking.id, "question": "q1", "kept": True}
+    (question,) = person.client.get(f"/api/v1/runs/{asking.id}").json()["questions"]
+    assert question["kept"] is True
 
 
 @pytest.mark.requirement("web-acts-as-the-command-line")

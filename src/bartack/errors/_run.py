@@ -391,12 +391,20 @@ class NoAnswerError(RunError, code="BT323"):
     remedy = "Run without --no-input, or give the question a default."
 
 
-@message("question {question} was already answered")
+@message()
 class QuestionAnsweredError(RunError, code="BT324"):
     """The question was already answered. The first answer counts."""
 
     question: str
+    by: str = ""
+    """Who answered it, if that is known."""
+    answer: str = ""
+    """The answer that counts, as JSON, if it is known."""
     remedy = "'bartack answer RUN' lists the open questions."
+
+    def describe(self) -> str:
+        by = f" by {self.by}" if self.by else ""
+        return f"question {self.question} was already answered{by}{f': {self.answer}' if self.answer else ''}"
 
 
 @message("no open question {question!r}")

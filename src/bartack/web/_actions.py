@@ -14,15 +14,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from bartack.errors import WebRefusedError
+from bartack.errors import BartackError, QuestionAnsweredError, WebRefusedError
 from bartack.runtime import Run
 from bartack.runtime.client.answering import answer_question, user_name
 from bartack.runtime.protocol.answers import read_typed
 from bartack.runtime.rundir.layout import RunDir
 from bartack.web._guard import parse_form
 from bartack.web._refusals import API, JSON
-from bartack.web._site import site_of
+from bartack.web._site import Site, site_of
 from bartack.web._threads import in_thread
+from bartack.web.reading._open import open_view
+from bartack.web.reading._questions import first_answer
 
 LAST: Final = 4
 """Characters of the id of a run that a person types to confirm."""
@@ -236,6 +238,8 @@ def _as_form(action: Action) -> BaseRoute:
         fields.pop("csrf", None)
         back = fields.pop("back", [""])[0]
         run, done = await _do(request, action, read_form(fields, action.body))
+        if request.headers.get("accept") == JSON:  # a script has sent the form, and stays on its page
+            return Response(msgspec.json.encode({"run": run.id, **done}), media_type=JSON)
         page = f"/r/{done.get('run', run.id) if action.to_new else run.id}"
         return RedirectResponse(page if action.to_new or not is_own_page(back) else back, _SEE_OTHER)
 
@@ -249,7 +253,21 @@ async def _do(request: Request, action: Action, given: _Body) -> tuple[RunDir, M
         run = site.find_run(asked)
         return run, action.act(run, given)
 
-    return await in_thread(act)
+    try:
+        return await in_thread(act)
+    except QuestionAnsweredError as error:
+        raise await _with_first_answer(site, asked, error) from None
+
+
+async def _with_first_answer(site: Site, asked: str, error: QuestionAnsweredError) -> QuestionAnsweredError:
+    """The error with who was first and with what, as far as the journal or the inbox has it, without secrets."""
+    try:
+        view = await open_view(site, asked)
+    except BartackError:
+        return QuestionAnsweredError(error.question)
+    by, answer = first_answer(view, error.question)
+    hidden = view.hider.text
+    return QuestionAnsweredError(error.question, by or hidden(error.by), answer or hidden(error.answer))
 
 
 B = TypeVar("B", bound=_Body)

@@ -47,6 +47,8 @@ REFUSED: Final = ".refused"
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SUFFIX: Final = ".json"
 _LARGEST_BYTES: Final = 64 * 1024 * 1024
+_LONGEST: Final = 200
+"""Characters of an answer that an error shows."""
 
 
 class Left(msgspec.Struct, omit_defaults=True):
@@ -119,8 +121,20 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes, request
     name = f"q-{question}"
     left = _read(str(run.inbox / f"{name}{_SUFFIX}"))
     if left is not None and left.asked == asked and _is_sealed(_key(), run, name, left):
-        raise QuestionAnsweredError(question)
+        text = bytes(left.value).decode()
+        raise QuestionAnsweredError(
+            question, left.by, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        )
     _leave(run, name, Left(value=msgspec.Raw(value), question=question, asked=asked, id=request, by=by))
+
+
+def answers_left(run: RunDir) -> set[tuple[str, int]]:
+    """The questions that an answer in the inbox waits for, each with the place in the journal where it was asked."""
+    try:
+        found, _ = find_left(run)
+    except OSError:
+        return set()
+    return {(one.left.question, one.left.asked) for one in found if one.left.question}
 
 
 def place_of_question(state: State, question: str) -> int:

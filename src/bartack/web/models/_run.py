@@ -94,6 +94,9 @@ class Question(Model, frozen=True, kw_only=True):
     agent: Annotated[str, Meta(description="The agent that asks; empty: the program does.")] = ""
     tool: str = ""
     input: Annotated[str, Meta(description="What the tool is to be used with: JSON in one line, cut.")] = ""
+    kept: Annotated[bool, Meta(description="An answer was left, and is kept until the run is resumed.")] = (
+        False
+    )
 
 
 class Questions(Model, frozen=True, kw_only=True):

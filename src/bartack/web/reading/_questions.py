@@ -8,11 +8,12 @@ from typing import Final, cast, get_args
 
 import msgspec
 
-from bartack.errors import JournalError
+from bartack.errors import JournalError, NotShownError
 from bartack.journal import Entry
 from bartack.runtime.protocol.asked import ReadQuestion, read_question
 from bartack.runtime.protocol.paths import worker_path
 from bartack.runtime.protocol.steps import AskArgs
+from bartack.runtime.rundir.inbox import answers_left
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.spans.rows import QuestionSpan
 from bartack.runtime.state.spans.waits import left_of_question
@@ -23,12 +24,17 @@ from bartack.web.reading._view import RunView, cut, until
 LONGEST: Final = 32 * 1024
 """Characters of the text of a question, and bytes of its schema and of its default: all questions are on one page."""
 
+LONGEST_ANSWER: Final = 200
+"""Characters of an answer that is shown to one who came later."""
 _TYPES: Final = frozenset(get_args(QuestionType))
 
 
 def read_questions(view: RunView) -> list[Question]:
     """The questions that were open, the oldest first."""
-    return [_bounded(view.hider.hide(_question(view, span))) for span in view.moment.questions]
+    spans = view.moment.questions
+    kept = answers_left(view.run) if spans and view.is_live and not view.is_active else set[tuple[str, int]]()
+    found = [_bounded(view.hider.hide(_question(view, span))) for span in spans]
+    return [msgspec.structs.replace(one, kept=True) if (one.id, one.seq) in kept else one for one in found]
 
 
 def _bounded(question: Question) -> Question:
@@ -40,6 +46,30 @@ def _bounded(question: Question) -> Question:
         schema=schema if len(msgspec.json.encode(schema)) <= LONGEST else None,
         default=default if len(msgspec.json.encode(default)) <= LONGEST else None,
     )
+
+
+def first_answer(view: RunView, question: str) -> tuple[str, str]:
+    """Who answered a question that is not open any longer, and what, as JSON that may be cut; empty: it is not known."""
+    for row in reversed(range(view.spans.asked.rows.opened_by(view.seq))):
+        span = view.spans.question(row)
+        if span.id == question and 0 < span.to_seq <= view.seq:
+            try:
+                by, answer = _answered(view, span)
+            except (JournalError, NotShownError, msgspec.DecodeError):
+                return "", ""
+            return view.hider.text(by), cut(view.hider.text(answer), LONGEST_ANSWER)
+    return "", ""
+
+
+def _answered(view: RunView, span: QuestionSpan) -> tuple[str, str]:
+    entry = view.entry(span.to_seq)
+    match e.decode_entry(entry.kind, entry.raw):
+        case e.StepFinished(by=by):
+            return by, (view.load(entry) or b"").decode()
+        case e.QuestionSettled(answer=answer, by=by, how="answered"):
+            return by, msgspec.json.encode(answer).decode()
+        case _:
+            return "", ""
 
 
 def _question(view: RunView, span: QuestionSpan) -> Question:

@@ -1,9 +1,12 @@
 // Sends forms without leaving the page: what becomes of an action is seen when its entry is in the journal.
+//
+// `aria-busy`: the form is being sent. `data-sent`: it was sent. Then it cannot be sent again, and may be replaced by what comes.
+import { settle } from "./live.js";
 
 export function startForms() {
   document.addEventListener("submit", (event) => {
     const form = /** @type {HTMLFormElement} */ (event.target);
-    if (form.getAttribute("aria-busy") === "true") return event.preventDefault();
+    if (form.getAttribute("aria-busy") === "true" || "sent" in form.dataset) return event.preventDefault();
     if (!("live" in form.dataset)) return;
     event.preventDefault();
     void send(form, event.submitter);
@@ -24,14 +27,16 @@ async function send(form, submitter) {
       headers: { Accept: "application/json" },
       // @ts-ignore - all fields are texts
       body: new URLSearchParams(fields),
-      redirect: "manual",
     });
-    if (answer.type === "opaqueredirect" || answer.ok) return;
-    const { error } = await answer.json();
-    say(`${error.message}. ${error.help}`);
+    const found = await answer.json();
+    if (answer.ok) form.dataset.sent = "";
+    else submitter?.classList.remove("chosen");
+    if (found.error) say(`${found.error.message}. ${found.error.help}`);
+    else if (found.kept) say("No process runs this run. The answer is kept until the run is resumed.");
   } catch {
     say("The server does not answer; nothing was sent.");
+    submitter?.classList.remove("chosen");
   }
   form.removeAttribute("aria-busy");
-  submitter?.classList.remove("chosen");
+  settle();
 }

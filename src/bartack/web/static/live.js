@@ -59,12 +59,13 @@ function parse(html) {
 /** Whether a person is filling in a form, or has a menu open, in an element. @param {Element} element */
 function isBusy(element) {
   const active = document.activeElement;
-  if (active && element.contains(active) && active.matches("input:not([type=hidden]), textarea, select")) return true;
-  for (const field of element.querySelectorAll("input:not([type=hidden]), textarea")) {
+  const isField = active?.matches("form:not([data-sent]) :is(input:not([type=hidden]), textarea, select)");
+  if (isField && element.contains(active)) return true;
+  for (const field of element.querySelectorAll("form:not([data-sent]) :is(input:not([type=hidden]), textarea)")) {
     const { value, defaultValue, checked, defaultChecked } = /** @type {HTMLInputElement} */ (field);
     if (value !== defaultValue || checked !== defaultChecked) return true;
   }
-  return element.querySelector("details[open] form, form[aria-busy=true]") !== null;
+  return element.querySelector("details[open] form:not([data-sent]), form[aria-busy=true]") !== null;
 }
 
 /** Parts that came while their element was busy, by id. @type {Map<string, Element | null>} */
@@ -116,7 +117,8 @@ function remove(id) {
   element.remove();
 }
 
-function settle() {
+/** Show the parts that had to wait, if they need not wait any longer. */
+export function settle() {
   for (const [id, made] of waiting) {
     const element = document.getElementById(id);
     if (element && isBusy(element)) continue;
