@@ -20,8 +20,8 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from tests.web.hostile import CORPUS, fill, restore_pipeline
-from tests.web.journals import RUN, started, written_run
-from tests.web.pages import KEY, LISTS, PATTERN_PAGES, PIPELINE_PAGES, RUN_PAGES, Markup
+from tests.web.journals import RUN, Writer, finished, started, written_run
+from tests.web.pages import KEY, LISTS, PATTERN_PAGES, PIPELINE_PAGES, RUN_PAGES, Element, Markup
 from tests.web.showcase import Showcase, fill_run, track_patterns
 from tests.web.sites import enter, make_site
 
@@ -442,3 +442,37 @@ def test_the_links_of_notices_lead_to_pages_on_which_the_question_is(tmp_path: P
             cards = [one for one in page.elements[:place] if "data-question" in one.attributes]
             assert cards[-1].attributes["data-question"] == "q2"
             look(client, urlsplit(make_notice(subject, ended, template, str).link).path)
+
+
+@pytest.mark.requirement("web-travels-in-time")
+@pytest.mark.parametrize("back", [1, 9, 14])
+def test_every_link_of_a_past_entry_stays_there(tmp_path: Path, back: int) -> None:
+    with written_run(tmp_path) as run, browse(tmp_path) as client:
+        fill(run, "plain words")
+        at = run.seq - back
+        found = {f"/r/{RUN}{path}{'&' if '?' in path else '?'}at={at}" for path in RUN_PAGES.values()}
+        seen: set[str] = set()
+        while found - seen:
+            address = min(found - seen)
+            seen.add(address)
+            page = look(client, address) if "/letters/" not in address else Markup(client.get(address).text)
+            found |= {_whole(link, address) for link in page.find("a") if _is_of_run(link)}
+        shutil.rmtree(run.run.agents)
+    leaving = {address for address in found if f"at={at}" not in re.split("[?&]", address)}
+
+    assert leaving == set()
+    assert len(found) > 20
+
+
+def _whole(link: Element, page: str) -> str:
+    """The address that a link of a page leads to."""
+    address = link.attributes["href"].partition("#")[0]
+    return f"{page.partition('?')[0]}{address}" if address.startswith("?") else address
+
+
+def _is_of_run(link: Element) -> bool:
+    """Whether a link leads to what is around the entry: not to another entry, and not to the present."""
+    address = link.attributes["href"]
+    if "data-travel" in link.attributes or link.attributes.get("title", "").startswith("Show the run "):
+        return False
+    return address.startswith(("?", f"/r/{RUN}"))
