@@ -16,10 +16,11 @@ from starlette.testclient import TestClient
 from tests.crash.test_recorded_runs import restore
 from tests.web.journals import RUN, Writer, finished, started, written_run
 from tests.web.live import run, serve
-from tests.web.pages import Markup
+from tests.web.pages import RUN_PAGES, Markup
 from tests.web.sites import enter, make_site
 
 from bartack.messaging.letter import letter_id
+from bartack.pipeline.request import MAIN
 from bartack.runtime.protocol.frames import ErrorData, Site, StackLine
 from bartack.runtime.rundir.origin import mark_of
 from bartack.runtime.state import entries as e
@@ -496,3 +497,54 @@ def test_the_form_of_a_past_entry_names_the_step_and_forks_there(tmp_path: Path)
     assert "Files are not rolled back." in page.text
     assert answer.status_code == 303
     assert fork.find("section", id="head")[0].attributes["data-last"] == str(place - 1)
+
+
+@pytest.mark.requirement("web-follows-through-damage")
+@pytest.mark.parametrize("is_gone", [True, False], ids=["missing", "changed"])
+def test_a_large_value_that_is_lost_is_missing_from_its_place_only(tmp_path: Path, *, is_gone: bool) -> None:
+    large = "x" * 100_000
+
+    async def check() -> None:
+        with written_run(tmp_path) as writer:
+            writer.begin(MAIN)
+            writer.write(started(1), value={"argv": [large, "asked"]})
+            writer.write(finished(1), value={"argv": [], "status": 0, "stdout": large})
+            writer.write(e.OutputWritten(p="main", n=2, channel="print"), value=large)
+            writer.write(started(3, step="think"), value={"prompt": large, "name": "n", "agent": "ann"})
+            writer.write(finished(3, step="think"), value={"key": KEY, "agent": "ann", "text": large})
+            writer.write(e.LetterAdded(message="m-9", mailbox="results", reason="timeout"), value=[large])
+            writer.write(started(4, step="ask", question="q1", about="Which?"), value={"question": large})
+            writer.mirror()
+            for blob in (writer.run.path / "blobs").rglob("*"):
+                if blob.is_file() and is_gone:
+                    blob.unlink()
+                elif blob.is_file():
+                    blob.chmod(0o600)
+                    blob.write_bytes(b"{}")
+            code = "BT211" if is_gone else "BT212"
+            async with (
+                serve(make_site(tmp_path)) as served,
+                served.stream(f"/api/v1/runs/{RUN}/events?view=overview") as reader,
+            ):
+                await reader.named("hello")
+                moment = (await served.get(f"/api/v1/runs/{RUN}")).json
+                assert moment.get("state", "current") == "current"
+                for path in RUN_PAGES.values():
+                    page = await served.get(f"/r/{RUN}{path}")
+                    assert page.status == 200, (path, page.body)
+                step = (await served.get(f"/api/v1/runs/{RUN}/step?p=main&n=1")).json
+                assert step["asked"]["problem"]["code"] == step["value"]["problem"]["code"] == code
+                assert step["value"]["size"] > 100_000
+                assert code in (await served.get(f"/r/{RUN}/step?p=main&n=1")).body.decode()
+                (line,) = (
+                    one
+                    for one in (await served.get(f"/api/v1/runs/{RUN}/log")).json["lines"]
+                    if one.get("channel") == "print"
+                )
+                assert code in line["text"]
+                value = await served.get(f"/api/v1/runs/{RUN}/value/{step['entries'][0]}")
+                assert value.json["error"]["code"] == code
+                writer.write(started(5, about="after it"))
+                assert "after it" in str((await reader.named("parts")).data)
+
+    run(check)

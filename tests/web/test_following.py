@@ -10,6 +10,7 @@ import pytest
 from bench._spans import write_long_run
 from tests.web.journals import RUN, started, written_run
 from tests.web.live import Reader, Served, run, serve, until
+from tests.web.pages import Markup
 from tests.web.sites import make_site
 
 from bartack.runtime.rundir.layout import RunDir
@@ -124,6 +125,7 @@ def test_others_are_answered_while_a_long_journal_is_read(
                     steps = await served.get(f"/api/v1/runs/{long.id}/steps")
                     head = await served.get(f"/api/v1/runs/{long.id}")
                     last = await served.get(f"/api/v1/runs/{long.id}/entries?limit=5")
+                    pages = [await served.get(f"/r/{long.id}{path}") for path in ("", "/journal", "/steps")]
                     assert (await served.get(f"/api/v1/runs/{RUN}/steps")).status in {200, 503}
                     if followed.follower.built == 1:
                         break
@@ -132,6 +134,14 @@ def test_others_are_answered_while_a_long_journal_is_read(
                     assert head.json["state"] == "building"
                     assert 0 <= head.json["built"] <= 1
                     assert head.json["tail"][1] == last.json["entries"][-1]["seq"] == 20_000
+                    for page in pages:
+                        listed = Markup(page.body.decode())
+                        listed.check()
+                        assert "The journal is being read." in listed.text
+                        shown = [
+                            one.attributes["href"] for one in listed.find("a") if "title" in one.attributes
+                        ]
+                        assert shown == [f"/r/{long.id}?at={seq}" for seq in range(19_801, 20_001)]
                     answered += 1
                 assert answered >= 3
                 assert (await reader.named("reset")).data == {"why": "built"}

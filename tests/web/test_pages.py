@@ -20,7 +20,7 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from tests.web.hostile import CORPUS, fill, restore_pipeline
-from tests.web.journals import RUN, Writer, finished, started, written_run
+from tests.web.journals import RUN, started, written_run
 from tests.web.pages import KEY, LISTS, PATTERN_PAGES, PIPELINE_PAGES, RUN_PAGES, Element, Markup
 from tests.web.showcase import Showcase, fill_run, track_patterns
 from tests.web.sites import enter, make_site

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bartack.errors import BlobCorruptError, BlobMissingError
 from bartack.journal import Entry
 from bartack.pipeline.records.facts import Fact, FactMaker
 from bartack.pipeline.records.records import Accepted, Shot, TaskRecord
@@ -60,8 +61,8 @@ class PipelineHistory:
             return
         try:
             self._facts += self._maker.take([entry])
-        except msgspec.MsgspecError:
-            return  # the value of another version, or of another program: it is not a fact
+        except (msgspec.MsgspecError, BlobMissingError, BlobCorruptError):
+            return  # the value of another version, or of another program, or one that is lost: it is not a fact
 
     def progress(self, seq: int) -> Progress | None:
         """How far the run was after an entry; ``None`` if it is not one of the pipeline."""

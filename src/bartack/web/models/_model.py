@@ -43,3 +43,4 @@ class Shown(Model, frozen=True, kw_only=True):
     value: Annotated[object, Meta(description="The value; absent if it is null or cut.")] = None
     text: Annotated[str, Meta(description="The beginning of its JSON, if it is cut.")] = ""
     cut: bool = False
+    problem: Annotated[Problem | None, Meta(description="Why it cannot be read, if it cannot.")] = None

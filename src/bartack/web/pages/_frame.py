@@ -12,12 +12,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from bartack.errors import JournalFormatError, RunBeingReadError
+from bartack.errors import JournalError, JournalFormatError, RunBeingReadError
+from bartack.runtime.rundir.follower import TAIL
 from bartack.web._queries import AtQuery, read_query
+from bartack.web._settings import SiteSettings
 from bartack.web._site import Site, site_of
 from bartack.web._templates import render
+from bartack.web.following._follow import Followed
+from bartack.web.models._journal import Entries
 from bartack.web.models._parts import Head
-from bartack.web.models._run import Moment
+from bartack.web.reading._journal import read_last_entries
 from bartack.web.reading._moment import read_beginning
 from bartack.web.reading._open import follow, open_view
 from bartack.web.reading._view import RunView
@@ -89,7 +93,7 @@ def _route(page: RunTab, pages: Sequence[RunTab]) -> BaseRoute:
         try:
             view = await open_view(site, asked, query.at)
         except (RunBeingReadError, JournalFormatError):
-            return _unread(request, read_beginning(followed, site.settings), tabs)
+            return _unread(request, followed, tabs)
         path = {name: str(part) for name, part in request.path_params.items()}
         values = await page.read(RunPage(site, view, path, query))
         if isinstance(values, Response):
@@ -142,8 +146,10 @@ def _stream(page: RunTab, view: RunView) -> str:
     return f"{EVENTS.format(run=quote(view.run.id))}?{urlencode({'view': page.view, 'since': view.seq})}"
 
 
-def _unread(request: Request, moment: Moment, tabs: list[Tab]) -> Response:
-    """The page of a run whose journal is being read, or cannot be."""
+def _unread(request: Request, followed: Followed, tabs: list[Tab]) -> Response:
+    """The page of a run whose journal is being read, or cannot be: what is known of it besides, and the last entries."""
+    settings = site_of(request).settings
+    moment = read_beginning(followed, settings)
     head = Head(
         run=moment.run,
         state=moment.state,
@@ -158,5 +164,13 @@ def _unread(request: Request, moment: Moment, tabs: list[Tab]) -> Response:
     questions = [Part(f"q{one.row}", "question", one) for one in moment.questions]
     is_building = moment.state == "building"
     stream = f"{EVENTS.format(run=quote(moment.run.run))}?view=head" if is_building else ""
-    values = {"moment": moment, "questions": questions, "stream": stream}
+    found = _last_entries(followed, settings)
+    values = {"moment": moment, "questions": questions, "stream": stream, "found": found}
     return render(request, "unread.html", {**values, **_frame_values(heads, tabs, None)})
+
+
+def _last_entries(followed: Followed, settings: SiteSettings) -> Entries:
+    try:
+        return read_last_entries(followed, settings, TAIL)
+    except JournalError:
+        return Entries(entries=[], last_seq=0)

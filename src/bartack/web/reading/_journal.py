@@ -21,7 +21,7 @@ from bartack.web.following._pauses import LOOKED, Pauses
 from bartack.web.models._journal import Entries, EntryRow, Log, LogLine
 from bartack.web.models._model import Shown
 from bartack.web.models._steps import BlobFacts
-from bartack.web.reading._view import RunView
+from bartack.web.reading._view import LOST, RunView
 
 MOST_ENTRIES: Final = 500
 MOST_BYTES: Final = 1024 * 1024
@@ -177,6 +177,8 @@ def _line(view: RunView, entry: Entry) -> LogLine:
         text = msgspec.json.decode(view.load(entry) or b'""', type=str)
     except (msgspec.DecodeError, RecursionError):
         text = ""
+    except LOST as error:
+        text = f"(not shown: {error.message}, {error.code})"
     return LogLine(
         seq=entry.seq,
         at=entry.at,

@@ -175,7 +175,7 @@ def read_letter(view: RunView, wanted: str) -> Letter:
     if letter is None:
         raise DeadLetterNotFoundError(wanted)
     row = _letter_row(letter)
-    value = view.hider.show(view.load_value(letter.value, letter.ref))
+    value = view.show_value(letter.value, letter.ref)
     return view.hider.hide(
         Letter(value=value, **{name: getattr(row, name) for name in LetterRow.__struct_fields__})
     )

@@ -167,7 +167,7 @@ async def read_step(view: RunView, p: str, n: int, row: int | None = None) -> St
     facts = _Facts(view, step)
     for seq in dict.fromkeys([*entries[:1], *entries[-2:]]):
         entry = view.entry(seq)
-        facts.take(entry, await view.load_large(entry))
+        facts.take(entry, await view.show_large(entry))
     before, after = _neighbours(view, step)
     members: dict[str, Any] = {**msgspec.structs.asdict(step_row(step, view.seq)), "about": step.about}
     full = StepFull(
@@ -197,16 +197,16 @@ class _Facts:
         self.key = self._key_of(view, step)
         self._view = view
 
-    def take(self, entry: Entry, value: bytes | None) -> None:
+    def take(self, entry: Entry, value: Shown | None) -> None:
         """Learn what an entry of the step says."""
         view = self._view
         match e.decode_entry(entry.kind, entry.raw):
             case e.StepStarted() as data:
-                self.asked = self.asked or (None if value is None else view.hider.show(value))
+                self.asked = self.asked or value
                 if data.site is not None:
                     self.site = Sources(view).at(data.site)
             case e.ToolCalled():
-                self.asked = None if value is None else view.hider.show(value)
+                self.asked = value
             case e.StepFailed(error=error) | e.ToolFailed(error=error):
                 self.failure = msgspec.to_builtins(error)
             case (
@@ -214,7 +214,7 @@ class _Facts:
             ):
                 pass
             case _:
-                self.value = None if value is None else view.hider.show(value)
+                self.value = value
                 self.blob = (
                     None if entry.ref is None else BlobFacts(sha256=entry.ref.sha256, size=entry.ref.size)
                 )

@@ -23,7 +23,7 @@ from bartack.web.models._model import Shown
 from bartack.web.models._talk import Call, Calls, Talk
 from bartack.web.reading._files import open_regular
 from bartack.web.reading._steps import step_row
-from bartack.web.reading._view import RunView
+from bartack.web.reading._view import LOST, RunView
 
 WINDOW: Final = 200
 """Calls in one answer."""
@@ -126,10 +126,10 @@ def _completed(view: RunView, step: StepSpan, facts: CallFacts) -> CallFacts:
 
 
 def _load(view: RunView, seq: int, type_: type[T]) -> T | None:
-    value = view.value(seq)
     try:
+        value = view.value(seq)
         return None if value is None else msgspec.json.decode(value, type=type_)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, *LOST):
         return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bartack.core.clock import SystemClock
-from bartack.errors import BartackError, NotShownError
+from bartack.errors import BartackError, BlobCorruptError, BlobMissingError, NotShownError
 from bartack.journal import BlobRef, Entry
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.layout import RunDir
@@ -18,12 +18,14 @@ from bartack.web._hide import Hider
 from bartack.web._settings import SiteSettings
 from bartack.web._threads import in_thread
 from bartack.web.following._follow import Followed
-from bartack.web.models._model import ErrorText, Shown
+from bartack.web.models._model import ErrorText, Problem, Shown
 
 if TYPE_CHECKING:
     from bartack.runtime.state.spans.rows import ErrorFacts
 
 
+LOST: Final = (BlobMissingError, BlobCorruptError)
+"""The file of a large value is gone, or is not what was written."""
 LARGE: Final = 512 * 1024
 """Values with more bytes than this are read in a thread."""
 
@@ -125,14 +127,36 @@ class RunView:
             return self.load(entry)
         return await in_thread(lambda: self.load(entry))
 
-    def load_value(self, raw: msgspec.Raw | None, ref: BlobRef | None) -> bytes:
-        """A payload of the state, wherever it is kept."""
-        return self.load(Entry(0, 0, 0, "", msgspec.Raw(b"{}"), raw, ref)) or b"null"
+    # What is lost is missing from its place, and from nothing else.
 
     def show(self, seq: int) -> Shown | None:
-        """The value of an entry without secrets."""
-        value = self.value(seq)
+        """The value of an entry without secrets; why it is not there, if its file is lost. See ``entry``."""
+        return self._show(self.entry(seq))
+
+    async def show_large(self, entry: Entry) -> Shown | None:
+        """The same for an entry that was read, whose value may be long."""
+        try:
+            value = await self.load_large(entry)
+        except LOST as error:
+            return _lost(entry, error)
         return None if value is None else self.hider.show(value)
+
+    def show_value(self, raw: msgspec.Raw | None, ref: BlobRef | None) -> Shown:
+        """The same for a payload of the state."""
+        found = self._show(Entry(0, 0, 0, "", msgspec.Raw(b"{}"), raw, ref))
+        return self.hider.show(b"null") if found is None else found
+
+    def _show(self, entry: Entry) -> Shown | None:
+        try:
+            value = self.load(entry)
+        except LOST as error:
+            return _lost(entry, error)
+        return None if value is None else self.hider.show(value)
+
+
+def _lost(entry: Entry, error: BartackError) -> Shown:
+    problem = Problem(code=error.code, message=error.message, help=error.remedy)
+    return Shown(size=0 if entry.ref is None else entry.ref.size, problem=problem)
 
 
 def error_text(error: ErrorFacts | None) -> ErrorText | None:
