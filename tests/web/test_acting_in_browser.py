@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.waiting import PATIENCE_S
-from tests.web.journals import RUN, written_run
+from tests.web.journals import RUN, finished, started, written_run
 from tests.web.servers import WebServer
 from tests.web.test_pages import fill_run
 from tests.web.test_pages_in_browser import no_faults, open_page
@@ -16,7 +16,7 @@ from tests.web.test_pages_in_browser import no_faults, open_page
 from bartack import Run
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -87,3 +87,144 @@ def test_the_first_run_takes_the_place_of_the_words_that_there_are_none(
 
         assert page.get_by_text("There are no runs yet.").is_hidden()
         assert page.locator(f'#runs a[href="/r/{RUN}"]').is_visible()
+
+
+# Time travel.
+
+HELD: Final = "window.sameDocument = true"
+COLOUR: Final = (
+    "[...document.querySelector('canvas.bars').getContext('2d')"
+    ".getImageData(document.querySelector('canvas.bars').width * 0.998, 13, 1, 1).data]"
+)
+"""The colour of the first lane near the right end of the timeline."""
+
+
+def shown_at(page: Page, seq: int) -> None:
+    """Check that the page shows the run after an entry: the workers, open steps and questions that the API has."""
+    page.locator(f"#head[data-seq='{seq}']").wait_for(state="attached")
+    moment = page.evaluate(
+        "([run, seq]) => fetch(`/api/v1/runs/${run}?at=${seq}`).then((answer) => answer.json())", [RUN, seq]
+    )
+    workers = moment.get("workers", [])
+    opened = [step for worker in workers for step in worker.get("open", [])]
+
+    def texts(selector: str, what: str) -> list[str]:
+        return [
+            str(one) for one in page.locator(selector).evaluate_all(f"(all) => all.map((one) => one.{what})")
+        ]
+
+    assert texts(".lane .name", "title") == [worker["path"] for worker in workers]
+    assert texts("[data-parts=o] > li", "id") == [f"o{row}" for row in sorted(step["row"] for step in opened)]
+    assert texts("#questions > article", "dataset.question") == [
+        question["id"] for question in moment.get("questions", [])
+    ]
+    assert page.locator("#travel-range").input_value() == page.locator("#travel-at").input_value() == str(seq)
+
+
+@pytest.mark.requirement("web-travels-in-time")
+@pytest.mark.requirement("web-works-by-keyboard")
+def test_by_keyboard_a_run_is_shown_at_each_entry_without_leaving_its_page(
+    context: BrowserContext, page: Page, server: WebServer, workspace: Path
+) -> None:
+    with written_run(workspace) as run, no_faults(context, server):
+        fill_run(run)
+        last = run.seq
+        page.goto(f"{server.origin}/r/{RUN}")
+        page.locator("[data-state=live]").wait_for()
+        page.evaluate(HELD)
+        for seq in range(last - 1, 0, -1):
+            page.keyboard.press("[")
+            shown_at(page, seq)
+            page.wait_for_url(f"**/r/{RUN}?at={seq}")
+            assert page.get_by_role("button", name="Interrupt").count() == 0
+        page.keyboard.press("[")
+        page.keyboard.press("]")
+        shown_at(page, 2)
+        page.keyboard.press("}")
+        shown_at(page, 10)
+        assert page.locator("#moment").get_by_text("This is the run after entry 10").is_visible()
+        page.locator("#travel-range").focus()
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        shown_at(page, 8)
+        assert page.evaluate("document.activeElement.id") == "travel-range"
+        assert page.locator("#tabs a").nth(1).get_attribute("href") == f"/r/{RUN}/steps?at=8"
+
+        page.locator("#main").focus()
+        page.keyboard.press("l")
+        shown_at(page, last)
+        page.wait_for_url(f"**/r/{RUN}")
+        page.locator("[data-state=live]").wait_for()
+        run.write(started(9, about="make docs"))
+        page.locator("[data-parts=o]").get_by_text("make docs").wait_for()
+        assert page.evaluate("window.sameDocument")
+
+
+@pytest.mark.requirement("web-travels-in-time")
+def test_the_slider_moves_a_line_at_once_and_what_lies_after_it_is_pale(
+    context: BrowserContext, page: Page, server: WebServer, workspace: Path
+) -> None:
+    with written_run(workspace) as run, no_faults(context, server):
+        fill_run(run)
+        last = run.seq
+        with page.expect_response("**/timeline?*") as drawn:
+            page.goto(f"{server.origin}/r/{RUN}")
+        page.locator("[data-state=live]").wait_for()
+        drawn.value.finished()
+        page.wait_for_function(f"{COLOUR}.some(Boolean)")
+        page.evaluate(HELD)
+        held: list[Route] = []
+        bright = page.evaluate(COLOUR)
+        page.route(f"**/r/{RUN}*", lambda route: held.append(route))  # noqa: PLW0108 - a built-in cannot be given
+        box = page.locator("#travel-range").bounding_box()
+        assert box is not None
+        middle = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] - 4, middle)
+        page.mouse.down()
+        with page.expect_request(f"**/r/{RUN}*"):
+            page.mouse.move(box["x"] + box["width"] * 0.5, middle)
+            page.wait_for_function(
+                f"(bright) => {COLOUR}.some((one, place) => one !== bright[place])", arg=bright
+            )
+            assert page.locator("#head").get_attribute("data-seq") == str(last)
+        # It moves on while the answer is not there yet: that is the next request.
+        for part in (0.45, 0.4):
+            page.mouse.move(box["x"] + box["width"] * part, middle)
+        page.wait_for_function("() => Number(document.getElementById('travel-range').value) < 6")
+        assert len(held) == 1
+        held[0].continue_()
+        page.unroute(f"**/r/{RUN}*")
+        page.mouse.up()
+        seq = int(page.locator("#travel-range").input_value())
+        assert 1 < seq < last - 2
+        shown_at(page, seq)
+        page.wait_for_url(f"**/r/{RUN}?at={seq}")
+        page.locator("#travel").get_by_role("link", name="Live").click()
+        shown_at(page, last)
+        page.wait_for_function(
+            f"(bright) => {COLOUR}.every((one, place) => one === bright[place])", arg=bright
+        )
+        assert page.evaluate("window.sameDocument")
+
+
+@pytest.mark.requirement("web-travels-in-time")
+def test_the_slider_and_its_marks_follow_a_run_as_it_goes_on(
+    page: Page, server: WebServer, workspace: Path
+) -> None:
+    with written_run(workspace) as run:
+        run.begin()
+        page.goto(f"{server.origin}/r/{RUN}")
+        page.locator("[data-state=live]").wait_for()
+        assert page.get_by_text("Fork here").count() == 0
+        page.locator("#travel-range").focus()
+        run.write(started(1))
+        run.write(finished(1), value={"status": 0})
+        run.write(started(2, step="ask", question="q1"), value={"question": "Which?"})
+        asked = run.seq
+        run.write(started(3, about="make docs"))
+        page.locator("#travel .of").get_by_text(f"of {run.seq},").wait_for()
+        slider = page.locator("#travel-range")
+        assert (slider.get_attribute("max"), slider.input_value()) == (str(run.seq), str(run.seq))
+        assert page.get_by_text("Fork here").is_visible()
+        page.locator("[data-travel=mark-before]").click()
+        shown_at(page, asked)

@@ -41,19 +41,28 @@ def test_a_stream_begins_with_hello_and_sends_bars_and_parts_that_changed(tmp_pa
                 writer.write(started(1, about="pytest -q"))
                 parts = await reader.next()
                 assert (parts.name, parts.id, parts.data["seq"]) == ("parts", 4, 5), "bars are missing yet"
-                assert set(parts_of(parts)) == {"head", "w0", "o0"}
+                assert set(parts_of(parts)) == {"head", "w0", "o0", "travel"}
                 assert "pytest -q" in parts_of(parts)["o0"]
+                assert "Fork here" not in parts_of(parts)["travel"]
                 bars = await reader.next()
                 assert (bars.name, bars.id) == ("bars", 5)
                 assert bars.data["open"][0][:3] == [0, 0, 0]
                 assert (bars.data["kinds"], bars.data["lanes"]) == (["shell"], [[0, "main", "main"]])
 
                 writer.write(finished(1), value={"status": 0})
-                assert (await reader.next()).data["gone"] == ["o0"]
+                parts = await reader.next()
+                assert parts.data["gone"] == ["o0"]
+                assert "(entry 6)" in parts_of(parts)["travel"]
                 bars = await reader.next()
                 assert [bar[0] for bar in bars.data["close"]] == [0]
                 assert bars.data["close"][0][2] == "finished"
                 assert "kinds" not in bars.data
+
+                writer.write(started(2, step="ask", question="q1"), value={"question": "Which?"})
+                writer.write(started(3, about="make"))
+                parts = await reader.until(lambda found: found.name == "parts" and found.data["seq"] == 8)
+                assert f'href="/r/{RUN}?at=7" data-travel="mark-before"' in parts_of(parts)["travel"]
+                assert 'max="8"' in parts_of(parts)["travel"]
 
     run(look)
 

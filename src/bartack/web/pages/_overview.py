@@ -7,26 +7,25 @@ from typing import Final
 
 from bartack.runtime.protocol.steps import MEANINGS
 from bartack.web.pages._frame import RunPage, RunTab
-from bartack.web.reading._moment import read_moment
-from bartack.web.reading._travel import read_travel
+from bartack.web.reading._moment import read_result
 from bartack.web.reading._words import AgentWords
 from bartack.web.streams._parts import OverviewParts, Part
 
-GROUPS: Final = ("question", "failure", "worker", "open", "mailbox", "words", "output")
+GROUPS: Final = ("question", "failure", "worker", "open", "mailbox", "words", "output", "travel")
 """The templates of its parts besides the head."""
 
 
 async def _read(page: RunPage) -> Mapping[str, object]:
     words = AgentWords() if page.view.is_live else None
     groups: dict[str, list[Part]] = {name: [] for name in GROUPS}
-    for part in OverviewParts(words).parts(page.view):
+    reader = OverviewParts(words)
+    for part in reader.parts(page.view):
         if part.template in groups:
             groups[part.template].append(part)
-    moment = read_moment(page.view)
     return {
         "groups": groups,
-        "moment": moment,
-        "travel": [Part("travel", "travel", read_travel(page.view))],
+        "left_out": reader.left_out,
+        "result": read_result(page.view),
         "meanings": MEANINGS,
     }
 

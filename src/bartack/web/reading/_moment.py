@@ -71,7 +71,7 @@ def read_moment(view: RunView) -> Moment:
         money=read_money_now(view),
         failure=None if failure is None else failure.error,
         pipeline=view.followed.pipeline.progress(seq),
-        result=_result(view),
+        result=read_result(view),
     )
     # The questions have been looked at for secrets already.
     return msgspec.structs.replace(view.hider.hide(moment), questions=read_questions(view))
@@ -186,7 +186,7 @@ def read_money_now(view: RunView) -> MoneyNow:
     )
 
 
-def _result(view: RunView) -> object:
+def read_result(view: RunView) -> object:
     """What a run that is over has returned, if it is short."""
     state = view.spans.state
     raw = state.result.raw

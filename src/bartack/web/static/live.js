@@ -71,10 +71,22 @@ function isBusy(element) {
 /** Parts that came while their element was busy, by id. @type {Map<string, Element | null>} */
 const waiting = new Map();
 
+/** Parts that a module puts into the page itself, by id. @type {Map<string, (before: Element, made: Element) => void>} */
+const takers = new Map();
+
+/** Let a module put a part into the page. @param {string} id @param {(before: Element, made: Element) => void} taker */
+export function onPart(id, taker) {
+  takers.set(id, taker);
+}
+
 /** @param {string} id @param {Element} made */
 function put(id, made) {
   const before = document.getElementById(id);
+  waiting.delete(id);
   if (!before) return insert(id, made);
+  const taker = takers.get(id);
+  if (taker) return taker(before, made);
+  if (before.isEqualNode(made)) return;
   if (isBusy(before)) return void waiting.set(id, made);
   const place = focusIn(before);
   before.replaceWith(made);
@@ -190,19 +202,22 @@ function nameTab() {
 
 // The page as a whole.
 
-/** Ask for the page again, and take what it shows. */
-async function reload() {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+const FRAMES = "[data-parts], #head, #actions, #output, #filters, #tabs, #moment, #travel, #left-out, #result";
+
+/** Ask for the page again, or for the same page at another entry, and take what it shows. @param {string} address */
+async function load(address) {
+  const answer = await fetch(address, { headers: { Accept: "text/html" } });
   if (!answer.ok) return answer.status;
   const html = await answer.text();
   const page = new DOMParser().parseFromString(policy ? policy.createHTML(html) : html, "text/html");
   const before = document.getElementById("main");
   const made = page.getElementById("main");
-  const frames = [before, made].map((one) => [...(one?.querySelectorAll("[data-parts], #head, #actions, #output, #filters") ?? [])]);
+  const frames = [before, made].map((one) => [...(one?.querySelectorAll(FRAMES) ?? [])]);
   const isSame = frames[0].length === frames[1].length && frames[0].every((one, place) => sameFrame(one, frames[1][place]));
   if (!isSame || !before || !made) {
     if (before && isBusy(before)) return answer.status;
-    location.reload();
+    if (address === location.href) location.reload();
+    else location.assign(address);
     return answer.status;
   }
   frames[0].forEach((one, place) => bring(one, frames[1][place]));
@@ -213,7 +228,7 @@ async function reload() {
   }
   showEmpty();
   nameTab();
-  dispatch("reload", null);
+  dispatch("load", null);
   return answer.status;
 }
 
@@ -231,7 +246,7 @@ function bring(before, made) {
 /** @type {Map<string, ((data: any) => void)[]>} */
 const listeners = new Map();
 
-/** Receive the events of the stream with a name; `reload` when the page was asked for again. @param {string} name @param {(data: any) => void} listener */
+/** Receive the events of the stream with a name; `load` when the page was asked for again, `reload` when all of it may be another. @param {string} name @param {(data: any) => void} listener */
 export function on(name, listener) {
   listeners.set(name, [...(listeners.get(name) ?? []), listener]);
 }
@@ -256,6 +271,14 @@ let timer;
 function show(state, text) {
   body.dataset.state = state;
   if (connection) connection.textContent = text;
+}
+
+/** The server answers. @param {string} state @param {string} text */
+function calm(state, text) {
+  tries = 0;
+  lostAt = 0;
+  warn("");
+  show(state, text);
 }
 
 /** @param {string} text @param {string} [kind] */
@@ -302,10 +325,7 @@ function handle(name, data) {
 
 /** @param {{ server: string }} hello */
 function greet(hello) {
-  tries = 0;
-  lostAt = 0;
-  warn("");
-  show("live", "live");
+  calm("live", "live");
   // Numbers of rows mean nothing in another process of the server.
   if (hello.server !== body.dataset.server) void again();
 }
@@ -314,11 +334,29 @@ async function again() {
   close();
   seq = 0;
   try {
-    const status = await reload();
+    const status = await load(location.href);
     if (status === 410) return end("deleted");
   } catch {
     return void lost();
   }
+  dispatch("reload", null);
+  if (!body.dataset.stream) calm("past", "past entry");
+  open();
+}
+
+/** Show the run of this page at an entry, or as it is now: then it is kept up to date. @param {string} address @param {boolean} isNow */
+export async function visit(address, isNow) {
+  close();
+  seq = 0;
+  try {
+    const status = await load(address);
+    if (status === 410) return end("deleted");
+  } catch {
+    return void lost();
+  }
+  if (!isNow) return calm("past", "past entry");
+  isOver = false;
+  dispatch("reload", null);
   open();
 }
 
@@ -359,7 +397,7 @@ async function retry() {
   } catch {
     return void lost();
   }
-  if (isList()) return void again();
+  if (isList() || !body.dataset.stream) return void again();
   open();
 }
 

@@ -19,7 +19,6 @@ const axis = /** @type {HTMLCanvasElement} */ (root.querySelector("canvas.axis")
 const tip = /** @type {HTMLElement} */ (document.getElementById("tip"));
 const meanings = JSON.parse(root.dataset.meanings ?? "{}");
 const run = encodeURIComponent(root.dataset.run ?? "");
-const at = root.dataset.at ?? "";
 
 /** @type {Map<number, Bar[]>} */
 let lanes = new Map();
@@ -34,6 +33,10 @@ let last = Number(root.dataset.last);
 /** What is looked at; `null`: all of it. @type {{ from: number, to: number } | null} */
 let range = null;
 let added = 0;
+/** The entry that is shown, if it is a past one: a line is drawn there, and what lies after it is pale. */
+let at = 0;
+/** All marks that are known, whatever part is looked at. @type {Set<number>} */
+const markPlaces = new Set();
 const list = /** @type {HTMLElement} */ (root.querySelector(".lanes"));
 /** Whether time passes: a process runs the run, and the page shows it as it is. */
 const isAlive = () => document.getElementById("head")?.dataset.alive !== undefined;
@@ -60,7 +63,6 @@ async function load() {
   asking?.abort();
   asking = new AbortController();
   const query = new URLSearchParams({ px: String(Math.max(Math.round(canvas.clientWidth), 100)) });
-  if (at) query.set("at", at);
   if (range) {
     const width = range.to - range.from;
     // After the last entry there is nothing to ask for but what is still open then.
@@ -83,6 +85,7 @@ function take(found) {
   kinds = found.kinds ?? [];
   first = found.first_us;
   last = found.last_us;
+  if (!range) markPlaces.clear();
   marks = (found.marks ?? []).map(readMark);
   for (const lane of found.lanes ?? []) {
     const bars = (lane.bars ?? []).map(
@@ -96,7 +99,40 @@ function take(found) {
 }
 
 /** @param {any[]} mark */
-const readMark = ([us, kind, seq, text]) => ({ us, kind, seq, text });
+function readMark([us, kind, seq, text]) {
+  markPlaces.add(seq);
+  return { us, kind, seq, text };
+}
+
+/** The marks before and after an entry; 0: there is none. @param {number} seq */
+export function marksAround(seq) {
+  let [before, after] = [0, 0];
+  for (const one of markPlaces) {
+    if (one < seq) before = Math.max(before, one);
+    if (one > seq) after = after ? Math.min(after, one) : one;
+  }
+  return { before, after };
+}
+
+/** Show where an entry is; 0: the run as it is now. @param {number} seq */
+export function moveTo(seq) {
+  at = seq;
+  draw();
+}
+
+/** When the entry was that is shown: as the head says, or between the entries around it whose times are known. */
+function timeOfEntry() {
+  const head = document.getElementById("head")?.dataset ?? {};
+  if (Number(head.seq) === at) return Number(head.at);
+  let [before, after] = [{ seq: 1, us: first }, { seq: Number(head.last), us: last }];
+  const known = [...lanes.values()].flat().filter((bar) => bar.exact).map((bar) => ({ seq: bar.seq, us: bar.from }));
+  for (const one of [...known, ...marks]) {
+    if (one.seq <= at && one.seq > before.seq) before = one;
+    if (one.seq >= at && one.seq < after.seq) after = one;
+  }
+  const part = after.seq > before.seq ? (at - before.seq) / (after.seq - before.seq) : 0;
+  return before.us + Math.max(after.us - before.us, 0) * part;
+}
 
 /** @param {any} change */
 function extend(change) {
@@ -135,6 +171,7 @@ function readColours() {
   colours.ink = style.color;
   colours.line = style.borderTopColor;
   colours.paper = style.backgroundColor;
+  colours.place = style.caretColor;
 }
 
 let isDrawing = false;
@@ -196,11 +233,24 @@ function paint() {
     });
   }
   for (const mark of marks) paintMark(pen, mark, x(mark.us), width, height);
-  if (isAlive() && !range) {
+  if (at) paintPlace(pen, x(timeOfEntry()), width, height);
+  else if (isAlive() && !range) {
     pen.globalAlpha = 1;
     pen.strokeStyle = colours.bad;
     line(pen, Math.min(x(end), width - 1) + 0.5, height);
   }
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} width @param {number} height */
+function paintPlace(pen, x, width, height) {
+  pen.globalAlpha = 0.72;
+  pen.fillStyle = colours.paper;
+  pen.fillRect(Math.max(x, 0), 0, width, height);
+  pen.globalAlpha = 1;
+  pen.strokeStyle = colours.place;
+  pen.lineWidth = 2;
+  line(pen, Math.min(x, width - 1), height);
+  pen.lineWidth = 1;
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} height */
@@ -386,7 +436,7 @@ function start() {
   canvas.addEventListener("mousemove", showTip);
   canvas.addEventListener("click", (event) => {
     const bar = moved > 4 ? undefined : barAt(event);
-    if (bar) location.assign(`/r/${run}/step?row=${bar.row}${at ? `&at=${at}` : ""}`);
+    if (bar) location.assign(`/r/${run}/step?row=${bar.row}${at && bar.seq <= at ? `&at=${at}` : ""}`);
   });
   canvas.addEventListener("mouseleave", () => (tip.hidden = true));
   canvas.addEventListener("wheel", (event) => {
@@ -422,6 +472,7 @@ function start() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   document.addEventListener("visibilitychange", draw);
   on("bars", extend);
+  on("load", draw);
   on("reload", () => ask());
   on("over", () => ask());
   setInterval(() => isAlive() && draw(), 250);

@@ -6,7 +6,6 @@ texts: the row of a worker, of a question, of a step. Of a long run only the wor
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,6 +28,7 @@ from bartack.web.reading._moment import (
 )
 from bartack.web.reading._questions import read_questions
 from bartack.web.reading._steps import StepFilter, step_row
+from bartack.web.reading._travel import TravelReader
 from bartack.web.reading._view import RunView, short_error
 from bartack.web.reading._words import AgentWords
 
@@ -107,6 +107,9 @@ class OverviewParts:
         self._seq = -1
         self._shown: object = None
         self._workers: dict[int, WorkerRow] = {}
+        self.left_out = 0
+        """How many workers that have ended are not among the parts of a page that was just made."""
+        self._travel = TravelReader()
         self._output = Output()
         self._outputs: list[int] | None = None
 
@@ -117,11 +120,14 @@ class OverviewParts:
         asked = [msgspec.structs.replace(one, left_s=None) for one in read_questions(view)]
         found += [Part(f"q{one.row}", "question", one) for one in asked]
         found += [Part(f"w{one.id}", "worker", one) for one in self._workers.values()]
-        steps = (step for worker in self._workers.values() for step in worker.open)
-        found += [Part(f"o{step.row}", "open", step) for step in islice(steps, MOST_STEPS)]
+        # In the order in which a page that grows has them.
+        opened = [step for worker in self._workers.values() for step in worker.open]
+        opened.sort(key=lambda step: step.row)
+        found += [Part(f"o{step.row}", "open", step) for step in opened[:MOST_STEPS]]
         found += [Part(f"m{one.row}", "mailbox", view.hider.hide(one)) for one in mailbox_rows(view)]
         found += self._failure(view)
         found.append(Part("output", "output", self._last_output(view)))
+        found.append(Part("travel", "travel", self._travel.read(view)))
         if self._words is not None:
             found += [
                 Part(f"c{one.row}", "words", one) for one in self._words.read(view, self._workers.values())
@@ -134,7 +140,8 @@ class OverviewParts:
         shown = (view.is_active, view.spans.status_at(view.seq), len(view.tasks), view.seq < self._seq)
         if shown != self._shown or self._seq < 0:
             self._shown = shown
-            rows = [view.hider.hide(_calm(row)) for row in worker_rows(view)[0]]
+            listed, self.left_out = worker_rows(view)
+            rows = [view.hider.hide(_calm(row)) for row in listed]
             self._workers = {row.id: row for row in rows}
             return
         touched = _touched(view, self._seq)
