@@ -14,6 +14,7 @@ from tests.web.test_pages import fill_run
 from tests.web.test_pages_in_browser import no_faults, open_page
 
 from bartack import Run
+from bartack.runtime.state import entries as e
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Route
@@ -94,9 +95,25 @@ def test_the_first_run_takes_the_place_of_the_words_that_there_are_none(
 HELD: Final = "window.sameDocument = true"
 COLOUR: Final = (
     "[...document.querySelector('canvas.bars').getContext('2d')"
-    ".getImageData(document.querySelector('canvas.bars').width * 0.998, 13, 1, 1).data]"
+    ".getImageData(document.querySelector('canvas.bars').width * 0.9, 13, 1, 1).data]"
 )
 """The colour of the first lane near the right end of the timeline."""
+COLOURS: Final = (
+    "(() => { const canvas = document.querySelector('canvas.bars');"
+    "const data = canvas.getContext('2d').getImageData(canvas.width * 0.5, 6, canvas.width * 0.2, 15).data;"
+    "return [...Array(data.length / 4).keys()].map((place) => data.slice(4 * place, 4 * place + 4).join()); })()"
+)
+"""The colours of a part of the first lane."""
+
+
+def draw_one_bar(page: Page, state: str = "finished") -> None:
+    """Let the timeline have one bar from its beginning to its end, which entry 5 opened."""
+    first, last = 10**15, 10**15 + 10**6
+    bars = [[first, last, 0, state, 1, 5, 0, True]]
+    lanes = [{"id": 0, "path": "main", "worker": "main", "bars": bars}]
+    drawn = {"first_us": first, "last_us": last, "seq": 5, "kinds": ["shell"], "lanes": lanes, "marks": []}
+    page.unroute("**/timeline?*")
+    page.route("**/timeline?*", lambda route: route.fulfill(json=drawn))
 
 
 def shown_at(page: Page, seq: int) -> None:
@@ -167,11 +184,10 @@ def test_the_slider_moves_a_line_at_once_and_what_lies_after_it_is_pale(
     with written_run(workspace) as run, no_faults(context, server):
         fill_run(run)
         last = run.seq
-        with page.expect_response("**/timeline?*") as drawn:
-            page.goto(f"{server.origin}/r/{RUN}")
+        draw_one_bar(page)
+        page.goto(f"{server.origin}/r/{RUN}")
         page.locator("[data-state=live]").wait_for()
-        drawn.value.finished()
-        page.wait_for_function(f"{COLOUR}.some(Boolean)")
+        page.wait_for_function(f"() => {COLOUR}.some(Boolean)")
         page.evaluate(HELD)
         held: list[Route] = []
         bright = page.evaluate(COLOUR)
@@ -228,3 +244,69 @@ def test_the_slider_and_its_marks_follow_a_run_as_it_goes_on(
         assert page.get_by_text("Fork here").is_visible()
         page.locator("[data-travel=mark-before]").click()
         shown_at(page, asked)
+
+
+# The timeline.
+
+
+@pytest.mark.requirement("web-shows-all-workers")
+def test_workers_that_have_ended_are_folded_and_shown_by_a_button(
+    page: Page, server: WebServer, workspace: Path
+) -> None:
+    with written_run(workspace) as run:
+        run.begin()
+        for n in range(23):
+            path = f"main/1.{n}:child"
+            run.write(
+                e.WorkerSpawned(path=path, worker="team:child", p="main", n=1), value={"args": [f"b{n}"]}
+            )
+            run.write(e.WorkerEnded(path=path), value=None)
+        page.goto(f"{server.origin}/r/{RUN}")
+        button = page.get_by_role("button", name="3 more that have ended")
+        button.wait_for()
+        lanes = page.locator(".lane")
+        assert lanes.count() == 24
+        assert [lanes.nth(place).is_visible() for place in range(5)] == [True, False, False, False, True]
+        button.click()
+        assert lanes.nth(1).is_visible()
+        page.get_by_role("button", name="Hide 3 that have ended").click()
+        assert lanes.nth(1).is_hidden()
+
+
+@pytest.mark.requirement("web-shows-all-workers")
+def test_bars_of_steps_that_failed_or_were_undone_differ_in_their_pattern(
+    page: Page, server: WebServer, workspace: Path
+) -> None:
+    with written_run(workspace) as run:
+        fill_run(run)
+        run.mirror()
+    pictures: dict[str, set[str]] = {}
+    for state in ("finished", "failed", "undone"):
+        draw_one_bar(page, state)
+        page.goto(f"{server.origin}/r/{RUN}")
+        page.wait_for_function(f"() => {COLOUR}.some(Boolean)")
+        pictures[state] = set(page.evaluate(COLOURS))
+    assert len(pictures["undone"]) > len(pictures["finished"])
+    assert len({frozenset(one) for one in pictures.values()}) == 3
+
+
+@pytest.mark.requirement("web-pages-are-live")
+def test_the_title_is_the_same_from_the_server_and_from_the_page(
+    page: Page, server: WebServer, asking: Run
+) -> None:
+    written = str(
+        page.evaluate("(address) => fetch(address).then((answer) => answer.text())", f"/r/{asking.id}")
+    )
+    title = written.partition("<title>")[2].partition("</title>")[0]
+    page.goto(f"{server.origin}/r/{asking.id}")
+    page.locator("[data-state=live]").wait_for()
+    page.keyboard.press("[")
+    page.locator("#past").wait_for()
+    page.keyboard.press("l")
+    page.locator("#questions article").wait_for()
+    page.locator("#past").wait_for(state="detached")
+
+    assert title.startswith("(?1) asking.py")
+    assert page.title() == title
+    page.locator("[data-parts=o] a").click()
+    page.wait_for_url("**/step?p=main&n=2")

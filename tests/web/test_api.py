@@ -428,10 +428,17 @@ def test_receipts_are_compared_with_the_files_and_their_files_can_be_had(tmp_pat
             answer = await served.get(f"{base}/weeks/1/artifacts/0")
             assert (answer.status, answer.body) == (200, content)
             assert answer.headers["content-disposition"] == 'attachment; filename="artifact-1-0"'
+            assert answer.headers["content-type"] == "application/octet-stream"
             artifact.write_text("another text")
             assert (await fetch(served, f"{base}/weeks/1"))["verified"] == {"weeks.txt": "changed"}
             artifact.unlink()
             assert (await fetch(served, f"{base}/weeks/1"))["verified"] == {"weeks.txt": "missing"}
+            for place in (tmp_path / "inside.txt", tmp_path.parent / "outside.txt"):
+                place.write_bytes(content)
+                artifact.symlink_to(place)
+                linked = await served.get(f"{base}/weeks/1/artifacts/0")
+                assert (linked.status, content in linked.body) == (404, False)
+                artifact.unlink()
             assert (await fetch(served, f"{base}?at=5"))["receipts"] == []
 
     run(look)

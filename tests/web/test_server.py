@@ -175,6 +175,20 @@ def test_a_signal_ends_it_within_a_second_also_while_connections_are_open(
     assert "Traceback" not in written
 
 
+@pytest.mark.requirement("web-answers-to-its-name")
+@pytest.mark.parametrize("host", ["", "Host:\r\n", "Host: 127.0.0.1\r\n"], ids=["none", "empty", "address"])
+def test_a_request_of_an_old_client_that_names_no_host_gets_nothing(workspace: Path, host: str) -> None:
+    with WebServer(workspace) as server:
+        assert server.enter().status == 200
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+            cookie = f"Cookie: __Host-bartack={server.cookie}\r\n"
+            connection.sendall(f"GET /runs HTTP/1.0\r\n{host}{cookie}\r\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert int(answer.split()[1]) in {400, 403}
+    assert b"There are no runs yet" not in answer
+
+
 @pytest.mark.requirement("web-one-server-per-user")
 def test_a_second_command_adds_its_workspace_and_prints_a_link_into_the_first_server(
     workspace: Path, tmp_path: Path

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Final
 
-from bartack.agents.artifacts import open_artifact
-from bartack.errors import BartackError, NotShownError, UnsafePathError
+from bartack.errors import BartackError, NotShownError
 from bartack.pipeline.worktree.old_worktrees import workspace_of
 from bartack.runtime.rundir.receipts import Receipt
 from bartack.web._threads import in_thread
 from bartack.web._verify import Verifier
 from bartack.web.models._work import ReceiptRow, Receipts
+from bartack.web.reading._files import open_regular
 from bartack.web.reading._view import RunView
 
 MOST_VERIFIED: Final = 200
@@ -57,12 +57,9 @@ def open_receipt_file(view: RunView, task: str, step: int, number: int) -> tuple
     if not 0 <= number < len(receipt.artifacts):
         raise NotShownError(f"receipt {step} of {task} has no artifact {number}")
     path = receipt.artifacts[number].path
-    try:
-        descriptor = open_artifact(_place_of(view.run.path, view.workspace, receipt), path)
-    except (OSError, UnsafePathError, ValueError) as error:
-        raise NotShownError(
-            f"the file of artifact {number} cannot be read: it is gone or not safe"
-        ) from error
+    descriptor = open_regular(_place_of(view.run.path, view.workspace, receipt), path)
+    if descriptor is None:
+        raise NotShownError(f"the file of artifact {number} cannot be read: it is gone, a link or not safe")
     return descriptor, os.fstat(descriptor).st_size
 
 

@@ -7,8 +7,10 @@ import { elapsed, now, on } from "./live.js";
 /** @typedef {{ from: number, to: number, kind: number, state: string, count: number, seq: number, row: number, exact: boolean }} Bar */
 /** @typedef {{ us: number, kind: string, seq: number, text: string }} Mark */
 
-const MOST_NEW = 4000;
 /** After this many bars that came by events the timeline is asked for again: the server merges what is narrower than a pixel. */
+const MOST_NEW = 4000;
+/** Workers that have ended and are shown without being asked for. */
+const MOST_ENDED = 20;
 const SIGNS = { crash: "✗", resume: "▸", failure: "✗", question: "?", answer: "✓", end: "■" };
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800];
 
@@ -273,7 +275,7 @@ function paintBar(pen, bar, x, y, height, width, end) {
   const isBad = bar.state === "failed" || bar.state === "aborted";
   const name = meanings[kinds[bar.kind] ?? ""] ?? "code";
   pen.fillStyle = colours[name];
-  // A bar that waits is thin; one whose beginning is not known, or that was undone, is pale.
+  // A bar that waits is thin; one whose beginning is not known, or that was undone, is pale and hatched.
   const isThin = name === "wait";
   const tall = isThin ? Math.max(height / 3, 2) : height;
   const top = y + (height - tall) / 2;
@@ -283,12 +285,30 @@ function paintBar(pen, bar, x, y, height, width, end) {
   else pen.rect(left, top, wide, tall);
   pen.fill();
   pen.globalAlpha = 1;
-  if (isBad) hatch(pen, left, top, wide, tall);
+  if (isBad) edge(pen, left, top, wide, tall);
+  if (bar.state === "undone" || !bar.exact) hatch(pen, left, top, wide, tall);
   if (wide > 42 && tall > 11) label(pen, kinds[bar.kind] ?? "", left, top, wide, tall);
 }
 
-/** A failed bar differs in its pattern, too. @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y @param {number} width @param {number} height */
+/** A bar that was undone, or whose beginning is not known, is hatched. @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y @param {number} width @param {number} height */
 function hatch(pen, x, y, width, height) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  pen.strokeStyle = colours.ink;
+  pen.globalAlpha = 0.55;
+  pen.beginPath();
+  for (let at = x - height; at < x + width; at += 5) {
+    pen.moveTo(at, y + height);
+    pen.lineTo(at + height, y);
+  }
+  pen.stroke();
+  pen.restore();
+}
+
+/** A failed bar has an edge. @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y @param {number} width @param {number} height */
+function edge(pen, x, y, width, height) {
   pen.fillStyle = colours.bad;
   pen.fillRect(x, y + height - 3, Math.max(width, 2), 3);
   pen.fillRect(x + Math.max(width - 2, 0), y, 2, height);
@@ -413,9 +433,16 @@ function showTip(event) {
   tip.style.top = `${event.clientY - box.top + 16}px`;
 }
 
+const unfold = /** @type {HTMLButtonElement} */ (document.getElementById("unfold"));
+
+/** Of the workers that have ended only the newest are shown, until a person wants to see all. */
 function foldEnded() {
   const over = [...root.querySelectorAll(".lane.over")];
-  over.forEach((lane, place) => lane.classList.toggle("folded", place < over.length - 20));
+  const many = Math.max(over.length - MOST_ENDED, 0);
+  const isOpen = unfold.getAttribute("aria-expanded") === "true";
+  over.forEach((lane, place) => lane.classList.toggle("folded", !isOpen && place < many));
+  unfold.hidden = many === 0;
+  unfold.textContent = isOpen ? `Hide ${many} that have ended` : `${many} more that have ended`;
   for (const row of root.querySelectorAll(".lane")) {
     const lane = /** @type {HTMLElement} */ (row);
     const many = (lane.dataset.lanes ?? "").split(" ").length;
@@ -430,6 +457,11 @@ function start() {
     const act = { in: () => zoom(0.5), out: () => zoom(2), fit }[/** @type {HTMLElement} */ (button).dataset.zoom ?? ""];
     if (act) button.addEventListener("click", act);
   }
+  unfold.addEventListener("click", () => {
+    unfold.setAttribute("aria-expanded", String(unfold.getAttribute("aria-expanded") !== "true"));
+    foldEnded();
+    draw();
+  });
   let drag = 0;
   let moved = 0;
   scroll.addEventListener("scroll", draw, { passive: true });
