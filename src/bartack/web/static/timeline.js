@@ -365,15 +365,20 @@ function paintAxis() {
     const isBad = mark.kind === "crash" || mark.kind === "failure";
     pen.globalAlpha = 1;
     pen.fillStyle = isBad ? colours.bad : mark.kind === "question" ? colours.question : colours.ink;
-    pen.fillText(SIGNS[/** @type {keyof typeof SIGNS} */ (mark.kind)] ?? "", left - 3, 17);
+    pen.fillText(SIGNS[/** @type {keyof typeof SIGNS} */ (mark.kind)] ?? "", Math.min(left - 3, width - 8), 17);
     free = left + 9;
   }
   pen.fillStyle = colours.ink;
   pen.globalAlpha = 0.75;
+  free = 0;
   for (const us of ticks(from, to, width)) {
     const seconds = (us - first) / 1e6;
     const text = isFine ? (to - from < 1e6 ? `${Math.round(seconds * 1000)} ms` : `${Number(seconds.toFixed(2))} s`) : elapsed(us - first);
-    pen.fillText(text, Math.min(x(us) + 3, width - 30), 7);
+    const wide = pen.measureText(text).width;
+    const left = Math.min(x(us) + 3, width - wide - 2);
+    if (left < free) continue;
+    pen.fillText(text, left, 7);
+    free = left + wide + 6;
   }
 }
 
