@@ -22,8 +22,7 @@ from bartack.depot import Depot, Schedule, Standing
 from bartack.errors import BartackError
 from bartack.notices import NOTICE, WATCH, Fact, Subject, open_outbox, put_facts
 from bartack.resilience import StateStore
-from bartack.runtime.hub.notices import start_rest_sender
-from bartack.runtime.rundir.notices import look_at
+from bartack.runtime.rundir.notices import look_at, start_rest_sender
 
 RECENT_US: Final = 5 * 24 * 3600 * 1_000_000
 """What was held longer ago was reported then. The outbox knows ids for a week."""
@@ -53,7 +52,7 @@ class NodeNotices(Closing):
         """Held runs that are in the outbox, each with the time at which it was held."""
         self._sender: subprocess.Popen[bytes] | None = None
         self._is_unsent = False
-        """Something was kept while a sender was at its work, which may not have seen it."""
+        """Something was kept while a sender was at its work, and the sender has perhaps not seen it."""
         self._is_first = True
         self._complained = ""
 

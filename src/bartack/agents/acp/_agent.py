@@ -24,6 +24,7 @@ from bartack.agents.process._vitals import Vitals
 from bartack.agents.process.process import Launch
 from bartack.agents.program._agent import ProgramAgent, ProgramCall
 from bartack.agents.program._checks import check_prompt
+from bartack.agents.program._cli_adapter import CliAdapter
 from bartack.agents.program._generations import GENERATIONS, generation_id, missing_parent
 from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import (
@@ -36,7 +37,6 @@ from bartack.agents.program._stream import (
 )
 from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
-from bartack.agents.program.cli_adapter import CliAdapter
 from bartack.agents.program_config import AcpConfig
 from bartack.core.files import write_file
 from bartack.errors import AgentCapabilityError, AgentExitedError

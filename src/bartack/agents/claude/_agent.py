@@ -25,6 +25,7 @@ from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.process.process import Host, Launch
 from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program._checks import check_prompt
+from bartack.agents.program._cli_adapter import CliAdapter
 from bartack.agents.program._generations import (
     GENERATIONS,
     generation_id,
@@ -35,7 +36,6 @@ from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import BEGUN, MARKS, SENT, STARTED, Stream
 from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
-from bartack.agents.program.cli_adapter import CliAdapter
 from bartack.agents.program.cli_facts import CLAUDE
 from bartack.agents.program_config import ClaudeConfig
 from bartack.core.files import write_file

@@ -21,11 +21,8 @@ from bartack.config.load import Config
 from bartack.config.project import with_absolute_path
 from bartack.core.files import open_private
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.notices import Watched
+from bartack.runtime.rundir.notices import NOTIFIER, Watched
 
-NOTIFIER: Final = "bartack.runtime.hub.notifier"
-REST: Final = "--rest"
-"""Its argument if it is to send what is left, of whichever run."""
 STARTS_MOST: Final = 5
 
 
@@ -138,15 +135,3 @@ def _start_process(run: RunDir) -> subprocess.Popen[bytes]:
             cwd="/",
             env=with_absolute_path(os.environ),
         )
-
-
-def start_rest_sender() -> subprocess.Popen[bytes]:
-    """Start a notifier that sends what is due and what no other one looks after. Its problems go to our standard error."""
-    return subprocess.Popen(  # bartack: allow[unsupervised_process] it ends by itself  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", "-s", "-m", NOTIFIER, REST],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-        env=with_absolute_path(os.environ),
-    )

@@ -21,9 +21,9 @@ from bartack.errors import BartackError, ResilienceError
 from bartack.notices import Delivery, open_outbox
 from bartack.resilience import Outbox, load_settings
 from bartack.resilience.link import DaemonLink
-from bartack.runtime.hub.notices import REST, NotifierStart
+from bartack.runtime.hub.notices import NotifierStart
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.notices import FactReader, look_after_lost, look_at, unwatch, watch
+from bartack.runtime.rundir.notices import REST, FactReader, look_after_lost, look_at, unwatch, watch
 
 LINGER_S: Final = 60.0
 """A notice that is due within this time after the end of the hub is sent by the notifier, later ones by the daemon."""

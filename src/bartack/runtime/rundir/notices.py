@@ -8,6 +8,8 @@ ids, which changes nothing. So no fact is lost, and none becomes two notices.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.notices import NoticesConfig
+from bartack.config.project import with_absolute_path
 from bartack.core.closing import Closing
 from bartack.core.files import replace_file
 from bartack.core.redact import Redactor, SecretRule
@@ -30,6 +33,10 @@ from bartack.runtime.state.entries import decode_entry
 from bartack.runtime.state.notable import Notable
 
 NOTICES_FILE: Final = "notices.json"
+NOTIFIER: Final = "bartack.runtime.hub.notifier"
+"""The program that sends notices."""
+REST: Final = "--rest"
+"""Its argument if it is to send what is left, of whichever run."""
 _LOOK_AGAIN_S: Final = 60.0
 
 
@@ -228,3 +235,15 @@ def _look_after(outbox: Outbox, claim: Claim) -> Verdict:
     except (BartackError, OSError, msgspec.MsgspecError) as error:
         return Verdict("dead", type(error).__name__)
     return Verdict("delivered")
+
+
+def start_rest_sender() -> subprocess.Popen[bytes]:
+    """Start a notifier that sends what is due and what no other one looks after. Its problems go to our standard error."""
+    return subprocess.Popen(  # bartack: allow[unsupervised_process] it ends by itself  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-P", "-s", "-m", NOTIFIER, REST],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+        env=with_absolute_path(os.environ),
+    )

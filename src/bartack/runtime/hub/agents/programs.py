@@ -75,6 +75,7 @@ class AgentHost(BridgeHost, Protocol):
         ...
 
 
+# Long because all that a call waits for decides about the room for the next one: a queue, tools, people, limits, the day.
 class Programs:
     """The calls of such agents that are under way."""
 

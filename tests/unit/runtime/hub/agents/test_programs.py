@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import cast
@@ -216,7 +218,7 @@ def test_a_limit_counts_if_the_program_gives_a_deadline(timeout_s: float | None)
 # The budget of the day.
 
 
-@pytest.mark.parametrize("error", [AgentError("one", "no"), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("error", [AgentError("one", "no"), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
 def test_a_call_that_cannot_begin_reserves_nothing_of_the_day(
     paid: TalkingPrograms, error: Exception
 ) -> None:
