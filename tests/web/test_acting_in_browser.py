@@ -10,7 +10,7 @@ import pytest
 from tests.waiting import PATIENCE_S
 from tests.web.journals import RUN, finished, started, written_run
 from tests.web.servers import WebServer
-from tests.web.test_pages import fill_run
+from tests.web.showcase import fill_run
 from tests.web.test_pages_in_browser import no_faults, open_page
 
 from bartack import Run

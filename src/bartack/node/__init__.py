@@ -1,10 +1,10 @@
 """The node of a user: the process that runs what is queued, from whichever terminal, and resumes it after a crash or a reboot.
 
-``_core.py`` decides what becomes of a run whose process has ended, without I/O: read it first. ``_node.py`` is the loop around it,
-``_hubs.py`` starts and watches the hubs, ``_guard.py`` keeps what a run raises from it, ``_warm.py`` forks hubs from one process
-that has imported everything, ``_start.py`` starts and stops the node from outside. ``_schedules.py`` starts runs at fixed times, and
-says why one time makes one run, whatever is killed when; ``_notices.py`` notifies people of what is held, ``_service.py`` makes it a
-service of the system.
+``_core.py`` decides what becomes of a run whose process has ended, without I/O: read it first. ``_node.py`` is the loop around
+it, ``_hubs.py`` starts and watches the hubs, ``_guard.py`` keeps what a run raises from it, ``_warm.py`` forks hubs from one
+process that has imported everything, ``_start.py`` starts and stops the node from outside. ``_schedules.py`` starts runs at
+fixed times, and says why one time makes one run, whatever is killed when. ``_notices.py`` notifies people of what is held, and
+``_service.py`` makes the node a service of the system.
 """
 
 from __future__ import annotations

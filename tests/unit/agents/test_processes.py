@@ -272,7 +272,11 @@ def test_a_process_that_was_killed_while_memory_was_short_is_reported_so(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = count()
-    monkeypatch.setattr(MemoryWatch, "_count", lambda _self: next(kills))
+
+    def count_one(_watch: MemoryWatch) -> int:
+        return next(kills)
+
+    monkeypatch.setattr(MemoryWatch, "_count", count_one)
     dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
     outcome = loop.ask(

@@ -331,7 +331,7 @@ class AcpV1:
         if turn.replies != replies and talk.state == "running":
             self._note_reply(turn)
 
-    def _note_reply(self, turn: Turn) -> None:
+    def _note_reply(self, turn: PromptTurn) -> None:
         """A reply is paid, even if the agent is killed before it reports its cost."""
         if self._talk.request.budget.turns is not None:
             self._talk.note_usage(turn.usage(), final=False)

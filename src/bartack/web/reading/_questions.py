@@ -8,6 +8,7 @@ from typing import Final, cast, get_args
 
 import msgspec
 
+from bartack.core.text import cut
 from bartack.errors import JournalError, NotShownError
 from bartack.journal import Entry
 from bartack.runtime.protocol.asked import ReadQuestion, read_question
@@ -19,7 +20,7 @@ from bartack.runtime.state.spans.rows import QuestionSpan
 from bartack.runtime.state.spans.waits import left_of_question
 from bartack.web._hide import Hider
 from bartack.web.models._run import Question, QuestionType
-from bartack.web.reading._view import RunView, cut, until
+from bartack.web.reading._view import RunView, until
 
 LONGEST: Final = 32 * 1024
 """Characters of the text of a question, and bytes of its schema and of its default: all questions are on one page."""

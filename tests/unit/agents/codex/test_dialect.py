@@ -304,7 +304,7 @@ def test_questions_and_denials_have_no_secrets() -> None:
     rules = Permissions(mode="ask", deny=["Bash(rm*)"])
     stage = Stage(permissions=rules)
     stage.open_turn()
-    wants = {"itemId": "i", "command": f"bash -lc 'rm {SECRET}'"}
+    wants: dict[str, object] = {"itemId": "i", "command": f"bash -lc 'rm {SECRET}'"}
     stage.ask("item/commandExecution/requestApproval", wants, 5)
     wants = {"itemId": "j", "command": f"curl -H {SECRET} x", "reason": f"it needs {SECRET}"}
     stage.ask("item/commandExecution/requestApproval", wants, 6)
