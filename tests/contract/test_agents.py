@@ -34,8 +34,6 @@ QUICK: Final[dict[str, object]] = {"retries": 1, "cancel_grace_s": 0.5}
 GRACES: Final = (
     "bartack.agents.process.process.EOF_GRACE_S",
     "bartack.agents.process.process.TERM_GRACE_S",
-    "bartack.agents.claude._agent.EOF_GRACE_S",
-    "bartack.agents.codex._agent.EOF_GRACE_S",
 )
 
 

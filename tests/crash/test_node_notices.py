@@ -109,10 +109,12 @@ def test_a_run_that_is_held_is_one_notice_over_all_nodes(stage: NodeStage) -> No
 @pytest.mark.requirement("held-runs-are-noticed-once")
 def test_a_run_that_was_to_follow_a_failed_one_is_one_notice(stage: NodeStage) -> None:
     rung = Rung(stage)
-    failing = "from bartack import Context, worker\n\n\n@worker\nasync def main(ctx: Context) -> None:\n    raise ValueError\n"
+    gated = (stage.workspace / "gated.py").read_text()
+    failing = gated.replace('return "through"', "raise ValueError")
     (stage.workspace / "failing.py").write_text(failing)
     first = stage.detach("failing.py")
     second = stage.detach("counting.py", "--after", first.id)
+    stage.open_gate()
     stage.until_state(second, "held")
 
     sent = {notice["run"]: notice for notice in rung.until(2)}

@@ -300,6 +300,7 @@ ALLOWED = {
     "supervision/forms/_interpreter.py": "runs where stdout and stderr are files of the command",
     "supervision/process/cgroup_probe.py": "runs with its output captured",
     "supervision/parent/_trees.py": "writes names of processes as their representation",
+    "runtime/rundir/notices.py": "starts a module of ours that writes only its own problems",
     "supervision/process/lock.py": "starts a few words of ours that write nothing",
     "cli/look/_diff.py": "gives escaped text to the user's own pager",
     "cli/demo/_worker.py": "runs with its output captured",

@@ -158,7 +158,11 @@ def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackE
 
 
 def is_only_an_attribute(cls: type[BartackError], fact: str) -> bool:
-    cost = {"usd", "usd_estimated", "turns", "tokens"} if issubclass(cls, errors.AgentError) else set[str]()
+    cost = (
+        {"usd", "usd_estimated", "usd_unknown", "turns", "tokens"}
+        if issubclass(cls, errors.AgentError)
+        else set[str]()
+    )
     return fact in {"remedy", *cost} or (cls.__name__, fact) in ONLY_ATTRIBUTES
 
 

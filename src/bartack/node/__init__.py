@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bartack._lazy import lazy
 
 if TYPE_CHECKING:
-    from bartack.node._core import REST_AFTER_S, Ending, Policy, judge
+    from bartack.node._core import Ending, Policy, judge
     from bartack.node._cron import load_zone, local_zone, next_time
     from bartack.node._hubs import RealHubs
     from bartack.node._launch import Launcher
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from bartack.node._warm import WarmHubs
 
 __all__ = [
-    "REST_AFTER_S",
     "Ending",
     "Launcher",
     "Node",
@@ -58,7 +57,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "_core": "REST_AFTER_S Ending Policy judge",
+        "_core": "Ending Policy judge",
         "_cron": "load_zone local_zone next_time",
         "_hubs": "RealHubs",
         "_launch": "Launcher",

@@ -95,17 +95,12 @@ class Stage:
         decider = ToolPermissions(given, "general", self.request.cwd)
         made: list[CodexDialect] = []
         self.stored: list[str] = []
-
-        def store(text: str) -> str:
-            self.stored.append(text)
-            return "/stored.json"
-
         speak = partial(
             CodexDialect,
             plan=plan,
             thread=self.thread,
             permissions=decider,
-            store=store,
+            store=self._store,
             min_version=min_version,
             clean=lambda data: data.replace(SECRET.encode(), b"$env:TOKEN"),
         )
@@ -134,6 +129,10 @@ class Stage:
         self.processes = 0
 
     # The loop of a hub.
+
+    def _store(self, text: str) -> str:
+        self.stored.append(text)
+        return "/stored.json"
 
     def perform(self) -> None:
         while actions := self.talk.take():
