@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 
@@ -223,25 +223,27 @@ class Begin(Protocol):
     def __call__(self, worker: str, *args: object) -> RealRun: ...
 
 
+ZYGOTE: Final = "bartack.runtime.worker_process.zygote"
+KEEPER: Final = "bartack.supervision.forms._keeper"
+
+
 class Parts:
     """The processes of a run: its hub, the two parents with the guardian above each, the workers, the commands."""
 
     def __init__(self, hub: int) -> None:
         self.hub = hub
         self.all = [facts for facts in descendants(hub) if not facts.dead]
-        self.zygote_guardian = self._guardian("bartack.runtime.worker_process.zygote")
-        self.keeper_guardian = self._guardian("bartack.supervision.forms._keeper")
-        self.zygote = self._child(self.zygote_guardian)
-        self.keeper = self._child(self.keeper_guardian)
+        self.zygote_guardian = self._running(ZYGOTE, self.hub)
+        self.keeper_guardian = self._running(KEEPER, self.hub)
+        self.zygote = self._running(ZYGOTE, self.zygote_guardian)
+        self.keeper = self._running(KEEPER, self.keeper_guardian)
         self.workers = self._below(self.zygote)
         self.commands = self._below(self.keeper)
 
-    def _guardian(self, module: str) -> int:
-        below = [facts.pid for facts in self.all if facts.ppid == self.hub]
-        return next((pid for pid in below if module in command_of(pid)), 0)
-
-    def _child(self, parent: int) -> int:
-        return next((facts.pid for facts in self.all if parent and facts.ppid == parent), 0)
+    def _running(self, module: str, parent: int) -> int:
+        """The child that runs a module. A guardian also has what its dead parent program has left: commands, workers."""
+        below = [facts.pid for facts in self.all if parent and facts.ppid == parent]
+        return next((pid for pid in below if module in command_of(pid) and not worker_of(pid)), 0)
 
     def _below(self, parent: int) -> dict[str, int]:
         """Children of a parent program by the worker they belong to."""
