@@ -56,7 +56,7 @@ onPart("travel", (before, made) => {
   places[0].forEach((one, place) => {
     if (!one.querySelector("details[open]")) one.replaceWith(places[1][place]);
   });
-  if (focused) /** @type {HTMLElement | null} */ (before.querySelector(`[data-travel="${focused}"]`) ?? number).focus();
+  if (focused) (/** @type {HTMLElement | null} */ (before.querySelector(`[data-travel="${focused}"]`)) ?? number).focus();
   const other = /** @type {HTMLInputElement} */ (made.querySelector("#travel-range"));
   const isTyping = number === document.activeElement && number.value !== number.defaultValue;
   range.max = other.max;
