@@ -118,7 +118,7 @@ def visit(browser: Browser, link: str) -> Page:
 
 
 def reload(page: Page) -> None:
-    """The slider below the timeline does not follow the run."""
+    """Load the page again: what it has announced to screen readers depends on when it was opened."""
     page.reload()
     _wait(page)
 
