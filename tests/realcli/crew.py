@@ -122,7 +122,11 @@ class Crew(Team):
 
     def _tables(self) -> Iterator[str]:
         if self.kind == "codex":
-            yield "[agents.codex.config]"
+            yield "[agents.prices]"
+            yield from (
+                f'"{name}" = {{ input = {one.input}, output = {one.output} }}' for name, one in PRICES.items()
+            )
+            yield "[agents.codex.config]"  # the last table: tests add lines to it
             yield '"sandbox_workspace_write.exclude_slash_tmp" = true'
             yield 'model_provider = "scripted"'
             facts = {
@@ -134,10 +138,6 @@ class Crew(Team):
             yield from (f'"model_providers.scripted.{name}" = "{value}"' for name, value in facts.items())
             yield from (
                 f'"model_providers.scripted.{what}_max_retries" = 1' for what in ("request", "stream")
-            )
-            yield "[agents.prices]"
-            yield from (
-                f'"{name}" = {{ input = {one.input}, output = {one.output} }}' for name, one in PRICES.items()
             )
 
     # Processes.
