@@ -60,7 +60,7 @@ PICKED: Final[set[Case]] = {
 def each_point_of_each_agent() -> Iterator[Case]:
     """One case for each point of each agent, with another victim each time."""
     for (row, kind), (column, point) in product(enumerate(KINDS), enumerate(POINTS)):
-        possible = [victim for victim in VICTIMS if (point, victim) not in IMPOSSIBLE]
+        possible: list[Victim] = [victim for victim in VICTIMS if (point, victim) not in IMPOSSIBLE]
         yield kind, point, possible[(row + column) % len(possible)]
 
 
