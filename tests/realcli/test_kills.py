@@ -159,8 +159,8 @@ def check_charge(scene: Scene) -> None:
 
     A reply that was under way to an agent that was killed did not arrive, and its cost is unknown. So is that of a reply that an
     agent, or a process below it, asked for after the kill and before it was terminated itself. An ACP agent reports the cost of a
-    turn at its end, so what a turn that was killed has cost is unknown. It also asks for a title, which is of no script, and does not
-    report the cost of that each time: in about one of thirty calls. Nothing else may be missing then.
+    turn at its end, so what a turn that was killed has cost is unknown. It also asks for a title, which is of no script, and does
+    not report the cost of that each time: about one of thirty calls lacks it. Nothing else may be missing then.
     """
     (finished,) = outcomes(scene)
     charged = float(str(finished.data["usd"]))
