@@ -116,6 +116,8 @@ def test_a_killed_turn_is_continued_in_its_session(
             'return f"{text} {words}"',
         )
         held.wait()
+        # It writes its session a little later: killed before, it would ask for the same reply again.
+        until(lambda: crew.conversation_has("tool_result"), "the session has the reply of the tool")
         agent = set(crew.pids_of("claude"))
         send(crew.pids_of("claude-agent-acp") if victim == "agent" else run.pid, signal.SIGKILL)
         until(lambda: not agent & set(crew.pids_of("claude")), "the agent is gone")

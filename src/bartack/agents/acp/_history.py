@@ -38,8 +38,9 @@ class History:
         was_asked: A prompt was sent.
         was_begun: The agent has shown that it works on one, so it has the prompt; one that was killed before may have lost it.
         cost_usd: What the session had cost at last, as the agent counts it.
-        delivered: The calls of our tools whose replies the agent shows that it has.
-        undelivered: Those whose replies may be lost.
+        delivered: The calls of our tools whose replies the model shows that it has: it has gone on after them.
+        undelivered: Those whose replies may be lost. An agent that reports the end of a call may die before it has written that
+            into its session, so the report alone is no proof.
         asked_for: What the newest prompt was marked with.
         answer: The whole answer to the newest prompt, if it came: the message.
         turn: What happened since the newest prompt.
@@ -58,6 +59,8 @@ class History:
         """What each prompt before the newest one has used, with the step that it was sent for."""
         self._ended: dict[str, ToolEnd] = {}
         self._shown: set[str] = set()
+        self._listed: list[str] = []
+        """The calls that had ended before the newest prompt, which lists the outcomes of those that may be lost."""
         self._prompt: object = None
         """The id of the newest prompt."""
         for line in lines:
@@ -123,6 +126,7 @@ class History:
         self.answer = None
         self.turn = PromptTurn(self.cost_usd)
         self.value = msgspec.UNSET
+        self._listed = [*self._ended]
         self._prompt = None
 
     def _went(self, message: Json) -> None:
@@ -135,9 +139,11 @@ class History:
         elif self._prompt is not None and "method" not in message and message.get("id") == self._prompt:
             self.answer = JsonLine(message, b"")
             self._prompt = None
+            self._shown.update(self._listed, self.turn.tools_ended)
 
     def _update(self, update: Json) -> None:
         asked = self._prompt is not None
+        replies, ended = self.turn.replies, len(self.turn.tools_ended)
         self.was_begun = self.was_begun or (asked and text_of(update, "sessionUpdate") in WORK)
         match text_of(update, "sessionUpdate"):
             case "agent_message_chunk" if asked:
@@ -146,9 +152,10 @@ class History:
                 self.turn.think(update)
             case "tool_call" | "tool_call_update" if asked:
                 self.turn.tool(update)
-                self._shown.update(self.turn.tools_ended)
             case "usage_update":
                 self.turn.spend(update)
                 self.cost_usd = self.cost_usd if self.turn.cost_seen is None else self.turn.cost_seen
             case _:
                 return
+        if self.turn.replies > replies:  # the model has gone on
+            self._shown.update(self._listed, self.turn.tools_ended[:ended])

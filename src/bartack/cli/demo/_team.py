@@ -176,11 +176,16 @@ def _wait_for_run(stage: Stage, child: subprocess.Popen[bytes]) -> Run:
 
 
 def _wait_for_call(run: Run, answers: int, child: subprocess.Popen[bytes]) -> bool:
-    """Wait until that many answers are recorded and the next agent is at work; return whether the run came to that."""
+    """Wait until that many answers are recorded and the next agent is at work; return whether the run came to that.
+
+    It is at work when it has noted the call itself: the step is open a little earlier, and a kill before that would be one
+    that no agent sees.
+    """
     with open_watch(str(run.dir)) as watch:
         while child.poll() is None:
             calls = _calls(run)
-            if sum(call.status == "finished" for call in calls) >= answers and calls[-1].status == "open":
+            paid = sum(call.status == "finished" for call in calls)
+            if paid >= answers and calls[-1].status == "open" and len({*_keys_asked(run)}) == len(calls):
                 return True
             watch.wait(_LOOK_S)
     return False
@@ -227,15 +232,16 @@ def read_facts(run: Run, stage: Stage, killed: list[int], proof: Path) -> Facts:
         verified = dict(built[-1].verify(proof)) if built else {}
         tests, passed = _run_tests(proof, stage)
         git(stage.project, "worktree", "remove", "--force", str(proof))
-    asked = _count_asked(run)
+    asked = len(_keys_asked(run))
     return Facts(report, _calls(run), receipts, verified, tests, passed, killed, asked, _count_left(run))
 
 
-def _count_asked(run: Run) -> int:
-    """Count the calls that the agents themselves have noted; the journal is not asked."""
+def _keys_asked(run: Run) -> list[str]:
+    """The keys of the calls that the agents themselves have noted, one for each attempt; the journal is not asked."""
     transcripts = (run.dir / "agents").glob("*/transcript.ndjson")
-    lines = [line for transcript in transcripts for line in transcript.read_bytes().splitlines()]
-    return sum(isinstance(msgspec.json.decode(line, type=AgentEvent), CallStarted) for line in lines)
+    lines = [line for transcript in transcripts for line in transcript.read_bytes().splitlines(keepends=True)]
+    events = [msgspec.json.decode(line, type=AgentEvent) for line in lines if line.endswith(b"\n")]
+    return [event.key for event in events if isinstance(event, CallStarted)]
 
 
 def _run_tests(place: Path, stage: Stage) -> tuple[str, bool]:

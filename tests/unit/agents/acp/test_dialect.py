@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -344,21 +345,48 @@ def test_an_agent_without_forks_cannot_continue_another_step(tmp_path: Path) -> 
     stage.error(AgentCapabilityError)
 
 
-def test_calls_whose_replies_the_stream_shows_are_delivered(tmp_path: Path) -> None:
-    shown = {"method": "session/update", "params": {"update": {"sessionUpdate": "tool_call_update",
-             "toolCallId": "t1", "status": "completed"}}}  # fmt: skip
-    lines: list[dict[str, object]] = [
-        {"type": "bartack.sent", "attempt": 1},
-        {"type": "bartack.line", "dir": "out", "line": {"id": 3, "method": "session/prompt"}},
-        {"type": "bartack.tool", "id": "t1", "tool": "do_1", "text": "1"},
-        {"type": "bartack.line", "dir": "in", "line": shown},
-        {"type": "bartack.tool", "id": "t2", "tool": "do_1", "text": "2"},
-    ]
+def update_line(kind: str, **facts: object) -> dict[str, object]:
+    update = {"sessionUpdate": kind, **facts}
+    return {
+        "type": "bartack.line",
+        "dir": "in",
+        "line": {"method": "session/update", "params": {"update": update}},
+    }
+
+
+PROMPTED: Final[list[dict[str, object]]] = [
+    {"type": "bartack.sent", "attempt": 1},
+    {"type": "bartack.line", "dir": "out", "line": {"id": 3, "method": "session/prompt"}},
+]
+ENDED: Final[list[dict[str, object]]] = [
+    {"type": "bartack.tool", "id": "t1", "tool": "do_1", "text": "1"},
+    update_line("tool_call_update", toolCallId="t1", status="completed"),
+]
+SAYS: Final = update_line("agent_message_chunk", content={"type": "text", "text": "Next."})
+
+
+def test_calls_after_which_the_model_has_gone_on_are_delivered(tmp_path: Path) -> None:
+    lines = [*PROMPTED, *ENDED, SAYS, {"type": "bartack.tool", "id": "t2", "tool": "do_1", "text": "2"}]
     history = History(JsonLine(line, b"") for line in lines)
     stage = Stage(tmp_path, session=SESSION, history=history, attempt=2, tools=[TOOL])
 
     assert [event.delivered for event in stage.events if isinstance(event, CallStarted)] == [["t1"]]
     assert [end.id for end in history.undelivered] == ["t2"]
+
+
+def test_a_call_that_the_agent_may_not_have_written_down_yet_is_not_delivered(tmp_path: Path) -> None:
+    """It reports the end of a call before it writes its session, and may be killed between the two."""
+    history = History(JsonLine(line, b"") for line in [*PROMPTED, *ENDED])
+    stage = Stage(tmp_path, session=SESSION, history=history, attempt=2, tools=[TOOL])
+
+    assert [event.delivered for event in stage.events if isinstance(event, CallStarted)] == [[]]
+    assert [end.id for end in history.undelivered] == ["t1"]
+
+
+def test_a_call_that_the_continuation_has_listed_is_delivered() -> None:
+    history = History(JsonLine(line, b"") for line in [*PROMPTED, *ENDED, *PROMPTED, SAYS])
+
+    assert history.delivered == ["t1"]
 
 
 # The model.
