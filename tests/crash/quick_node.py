@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 
+from bartack.core.boot import boot_id
 from bartack.core.clock import SystemClock
 from bartack.depot import user_depot
 from bartack.node import Node, Policy, RealHubs, WarmHubs, new_node
-from bartack.resilience.home import boot_id
 
 POLICY = Policy(strikes=1_000_000, first_s=0.01, longest_s=0.05)
 

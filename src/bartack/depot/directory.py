@@ -27,14 +27,13 @@ from bartack.core.share import SHARED_FILE, share, share_tree
 from bartack.core.trust import check_private
 from bartack.core.watch import Watch, open_watch
 from bartack.depot._socket import SOCKET_FILE, HubSocket
-from bartack.journal import Draft, Durability, Entry
+from bartack.journal import Draft, Durability, Entry, Journal
 from bartack.journal.file import (
     BLOBS,
     DROP,
     JOURNAL_FILE,
     LOCK_FILE,
     FileBlobs,
-    FileJournal,
     FileReader,
     check_beginning,
     check_kept,
@@ -167,7 +166,7 @@ class FileRun:
         each: Callable[[Entry], None] | None = None,
         veil: Veil | None = None,
         accept_loss: bool = False,
-    ) -> FileJournal:
+    ) -> Journal:
         """See ``KeptRun.open_journal``."""
         alive_us = self.last_sign_of_life_us()
         journal = open_journal(
@@ -186,7 +185,7 @@ class FileRun:
         return journal
 
     @contextmanager
-    def own(self) -> Generator[FileJournal]:
+    def own(self) -> Generator[Journal]:
         """See ``KeptRun.own``."""
         alive_us = self.last_sign_of_life_us()
         with open_journal(self.path, at_least=self._at_least(), disk=self._disk) as journal:

@@ -1,4 +1,4 @@
-"""The errors of journals: BT200 to BT213. How errors are declared: ``_root.py``."""
+"""The errors of journals and of databases that keep them: BT200 to BT219. How errors are declared: ``_root.py``."""
 
 from __future__ import annotations
 
@@ -60,10 +60,12 @@ class JournalLockedError(JournalError, code="BT202", retryable=True):
 
     path: str
     pid: int | None
+    owner: str = ""
+    """The owner in words, where it is not a process of this machine."""
     remedy = "Wait until the owner ends, or follow what it writes with 'bartack journal show PATH --follow'."
 
     def describe(self) -> str:
-        owner = f"process {self.pid}" if self.pid else "another process"
+        owner = self.owner or (f"process {self.pid}" if self.pid else "another process")
         return f"{self.path} is owned by {owner}"
 
 
@@ -157,3 +159,47 @@ class BlobCorruptError(JournalError, code="BT212"):
     sha256: str
     problem: str
     remedy = "Restore the blob from a backup of the run's directory."
+
+
+@message("{database}: {problem}")
+class DepotError(JournalError, code="BT214"):
+    """A database that keeps runs cannot be used as it is."""
+
+    database: str
+    problem: str
+    remedy = "Check the database with 'bartack db check --on DATABASE'."
+
+
+class DepotUnavailableError(DepotError, code="BT215", retryable=True):
+    """The database cannot be reached, or does not take what it is sent. Nothing that was acknowledged is lost."""
+
+    remedy = "Check that the database runs, and that this machine reaches it; then try again."
+
+
+class DepotSchemaError(DepotError, code="BT216"):
+    """The database has no tables of Bartack, or those of another version."""
+
+    remedy = (
+        "Prepare the database with 'bartack db init --on DATABASE'; it changes nothing that is there already."
+    )
+
+
+class DepotRewoundError(DepotError, code="BT217"):
+    """The database has lost acknowledged entries: it was restored from a backup, or a standby took over that lacked them."""
+
+    remedy = (
+        "Restore the database to a later state. 'bartack pull RUN --whole' and the directory of the run on the machine that "
+        "ran it have what is left."
+    )
+
+
+class DepotInsecureError(DepotError, code="BT218"):
+    """The connection to the database would not be protected: others could read it, or pretend to be the database."""
+
+    remedy = "Connect with sslmode=verify-full, or say that the network is safe with --insecure."
+
+
+class DepotRefusedError(DepotError, code="BT219"):
+    """The database does not allow this user to do that."""
+
+    remedy = "Ask the administrator of the database for the rights, or connect as another user."

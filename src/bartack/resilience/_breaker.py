@@ -15,6 +15,7 @@ from inspect import isawaitable
 from threading import Lock
 from typing import Final, Protocol, TypeVar, cast, overload
 
+from bartack.core.boot import boot_id
 from bartack.core.clock import Clock, SystemClock
 from bartack.errors import ResilienceError
 from bartack.resilience import _circuit
@@ -30,7 +31,6 @@ from bartack.resilience._circuit import (
 )
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
-from bartack.resilience.home import boot_id
 from bartack.resilience.mirror import iso
 from bartack.resilience.settings import BREAKER_TIMEOUT, FAILURE_THRESHOLD, given, load_settings
 from bartack.telemetry import NO_TELEMETRY, Telemetry

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core.boot import boot_id
 from bartack.core.clock import Clock, SystemClock
 from bartack.errors import ResilienceError, ServiceUnprovenError, TokenFileError
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
 from bartack.resilience.addresses import HEALTH, Answer, call_once, origin_of
-from bartack.resilience.home import boot_id
 from bartack.resilience.mirror import iso, parse_object
 from bartack.resilience.settings import HEALTH_INTERVAL, HEALTH_TIMEOUT, URL, Settings, given, load_settings
 from bartack.telemetry import NO_TELEMETRY, Telemetry

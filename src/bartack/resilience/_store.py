@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final, TypeVar
 
+from bartack.core.boot import boot_id
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
 from bartack.core.disk import FILE_MODE
@@ -29,7 +30,7 @@ from bartack.core.trust import make_private
 from bartack.errors import StoreTooNewError, StoreUnavailableError
 from bartack.resilience._salvage import put_aside, save_rows
 from bartack.resilience._schema import MIGRATIONS, VERSION
-from bartack.resilience.home import DATABASE, boot_id
+from bartack.resilience.home import DATABASE
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.telemetry.catalogue import OutboxQuarantined
 

@@ -6,9 +6,7 @@ Directories are made on first use, for their owner only. Which file is where in 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -40,15 +38,3 @@ def state_home(
 def _configured_dir(environ: Mapping[str, str], start: str | os.PathLike[str] | None) -> str:
     named = load_settings(environ, start=start).cache_dir
     return os.path.join(os.path.dirname(find_config(start) or ""), named) if named else ""
-
-
-@cache
-def boot_id() -> str:
-    """Identifies one boot of this machine; readings of the monotonic clock compare within one only."""
-    if sys.platform == "darwin":
-        import subprocess  # noqa: PLC0415 - only here
-
-        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)  # noqa: S603 - a fixed command
-        return done.stdout.strip()
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

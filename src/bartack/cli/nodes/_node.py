@@ -49,6 +49,7 @@ def run(max_runs: int | None, idle: float | None, rest_after: float | None) -> E
     Its settings are in the section [node] of the bartack.toml in your state home.
     """
     from bartack.config.load import load_own_node  # noqa: PLC0415 - only this command needs it
+    from bartack.core.boot import boot_id  # noqa: PLC0415 - likewise
     from bartack.node import (  # noqa: PLC0415 - likewise
         Launcher,
         Node,
@@ -59,7 +60,6 @@ def run(max_runs: int | None, idle: float | None, rest_after: float | None) -> E
         choose_slots,
         new_node,
     )
-    from bartack.resilience.home import boot_id  # noqa: PLC0415 - likewise
     from bartack.supervision.process.limits import memory_left  # noqa: PLC0415 - likewise
 
     depot, clock = user_depot(), SystemClock()

@@ -366,7 +366,8 @@ SAYS: Final = update_line("agent_message_chunk", content={"type": "text", "text"
 
 
 def test_calls_after_which_the_model_has_gone_on_are_delivered(tmp_path: Path) -> None:
-    lines = [*PROMPTED, *ENDED, SAYS, {"type": "bartack.tool", "id": "t2", "tool": "do_1", "text": "2"}]
+    second: dict[str, object] = {"type": "bartack.tool", "id": "t2", "tool": "do_1", "text": "2"}
+    lines = [*PROMPTED, *ENDED, SAYS, second]
     history = History(JsonLine(line, b"") for line in lines)
     stage = Stage(tmp_path, session=SESSION, history=history, attempt=2, tools=[TOOL])
 

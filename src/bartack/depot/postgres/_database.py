@@ -1,0 +1,230 @@
+"""A PostgreSQL database: how it is named, how it is connected to, and what its refusals mean. It knows nothing of runs.
+
+``psycopg`` is imported here, when the first connection is made, and nowhere else at run time.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from bartack.core.closing import Closing
+from bartack.errors import (
+    DepotError,
+    DepotInsecureError,
+    DepotRefusedError,
+    DepotSchemaError,
+    DepotUnavailableError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from psycopg import Connection as PgConnection
+
+    Connection: TypeAlias = PgConnection[tuple[Any, ...]]
+
+CONNECT_S: Final = 5
+STATEMENT_MS: Final = 10_000
+"""A statement that takes longer is sent again: something holds it up, and the next attempt may find a way."""
+LOCK_MS: Final = 2_000
+_SERVICE = re.compile(r"service:([A-Za-z0-9_.-]+)")
+_SETTINGS: Final = {
+    "application_name": "bartack",
+    "connect_timeout": str(CONNECT_S),
+    "options": f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={LOCK_MS}",
+    "target_session_attrs": "read-write",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+
+def load_psycopg() -> Any:
+    """The library.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import psycopg  # noqa: PLC0415 - only runs in a database need it
+    except ImportError as error:
+        problem = f"it needs {error.name or 'psycopg'}, which is not installed; install bartack[postgres]"
+        raise UsageError("--on", problem) from None
+    return psycopg
+
+
+class Database(Closing):
+    """A database, as people name it. Creating this object connects to nothing.
+
+    Attributes:
+        name: What messages call it: without a password.
+        shared: A connection for everything that takes a moment, one caller at a time.
+
+    Args:
+        where: ``postgresql://…``, or ``service:NAME`` for a section of the connection service file.
+        insecure: Also connect where the connection is not protected.
+
+    Raises:
+        UsageError: It is not named like that, or the library is not installed.
+        DepotInsecureError: The connection would not be protected.
+    """
+
+    def __init__(self, where: str, *, insecure: bool = False) -> None:
+        self._psycopg = load_psycopg()
+        self._facts = self._parse(where)
+        self.name = _name_of(where, self._facts)
+        if not insecure:
+            self._check_secure()
+        self.shared = Session(self)
+
+    def close(self) -> None:
+        """Close the shared connection; the next use makes a new one."""
+        self.shared.close()
+
+    def connect(self) -> Connection:
+        """A new connection, which commits every statement.
+
+        Raises:
+            DepotUnavailableError: It cannot be reached.
+        """
+        with self.talking():
+            made: Connection = self._psycopg.connect(**{**_SETTINGS, **self._facts}, autocommit=True)
+            return made
+
+    def session(self) -> Session:
+        """A connection for one thread at a time, which is made when it is first used, and made again when it was cut."""
+        return Session(self)
+
+    @contextmanager
+    def talking(self) -> Generator[None]:
+        """Raise an error with a code where the library or the database raises one of its own."""
+        errors = self._psycopg.errors
+        try:
+            yield
+        except (
+            errors.UndefinedTable,
+            errors.InvalidSchemaName,
+            errors.UndefinedFunction,
+            errors.UndefinedColumn,
+        ) as error:
+            raise DepotSchemaError(self.name, "it has no tables of this version of Bartack") from error
+        except errors.InsufficientPrivilege as error:
+            raise DepotRefusedError(self.name, _text(error)) from error
+        except self.transient as error:
+            raise DepotUnavailableError(self.name, _text(error)) from error
+        except self._psycopg.Error as error:
+            raise DepotError(self.name, _text(error)) from error
+
+    @cached_property
+    def transient(self) -> tuple[type[Exception], ...]:
+        """What is raised when it is not known what became of a statement, or when it may succeed later."""
+        errors = self._psycopg.errors
+        return (
+            self._psycopg.OperationalError,  # cut, restarted, full, or too many connections
+            self._psycopg.InterfaceError,
+            errors.ReadOnlySqlTransaction,  # a standby that is not promoted yet
+            errors.SerializationFailure,
+            errors.DeadlockDetected,
+        )
+
+    def _parse(self, where: str) -> dict[str, str]:
+        service = _SERVICE.fullmatch(where)
+        if service is not None:
+            return {"service": service[1]}
+        if not where.startswith(("postgresql://", "postgres://")):
+            raise UsageError("--on", f"{where!r} is neither postgresql://… nor service:NAME")
+        try:
+            found = self._psycopg.conninfo.conninfo_to_dict(where)
+        except self._psycopg.ProgrammingError as error:
+            raise UsageError("--on", f"{where!r}: {_text(error)}") from None
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+    def _check_secure(self) -> None:
+        known = {option.keyword.decode(): option.val for option in self._psycopg.pq.Conninfo.get_defaults()}
+        known = {name: value.decode() for name, value in known.items() if value}
+        facts = {**known, **self._facts}
+        if "service" in self._facts:
+            return  # its section decides; it belongs to the administrator of this machine
+        hosts = [host for host in (facts.get("hostaddr") or facts.get("host") or "").split(",") if host]
+        if facts.get("sslmode") != "verify-full" and not all(map(_is_local, hosts)):
+            problem = f"the connection to {', '.join(hosts)} would not be checked (sslmode={facts.get('sslmode', 'prefer')})"
+            raise DepotInsecureError(self.name, problem)
+
+
+class Session(Closing):
+    """See ``Database.session``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._connection: Connection | None = None
+        self._mutex = threading.RLock()
+
+    @contextmanager
+    def use(self) -> Generator[Connection]:
+        """The connection, for one caller at a time. One that fails is dropped.
+
+        Raises:
+            DepotError: See ``Database.talking``.
+        """
+        with self._mutex, self.database.talking():
+            if self._connection is None or self._connection.closed:
+                self._connection = self.database.connect()
+            try:
+                yield self._connection
+            except self.database.transient:
+                self.drop()
+                raise
+
+    def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Execute one statement; returns its rows. One that only reads is tried again on a new connection."""
+        try:
+            return self._rows(statement, values)
+        except DepotUnavailableError:
+            if not statement.lstrip().upper().startswith("SELECT "):
+                raise
+            return self._rows(statement, values)
+
+    def _rows(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        with self.use() as connection:
+            cursor = connection.execute(statement, values)  # pyright: ignore[reportArgumentType, reportCallIssue] - a literal of ours
+            return [] if cursor.description is None else cursor.fetchall()
+
+    def drop(self) -> None:
+        """Close the connection; the next use makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+    def close(self) -> None:
+        """Close it."""
+        with self._mutex:
+            self.drop()
+
+
+def _name_of(where: str, facts: dict[str, str]) -> str:
+    if "service" in facts:
+        return where
+    host = facts.get("host") or facts.get("hostaddr") or "localhost"
+    port = f":{facts['port']}" if "port" in facts else ""
+    return f"postgresql://{host}{port}/{facts.get('dbname', '')}"
+
+
+def _is_local(host: str) -> bool:
+    if host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _text(error: Exception) -> str:
+    """What an error of the library says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,125 @@
+"""The lease of a process that owns runs: its right to own them, until a moment on the clock of the database.
+
+A thread with a connection of its own renews the lease, so that nothing else that the process does can make it late. **Only the
+database's clock decides when a lease is over, and only the round trip of a beat decides when its owner has to stand still**: the
+clocks of two machines are never compared. A beat that was answered was sent at some moment on this machine's clock. The database
+got it later than that, so its lease lasts at least ``lease_s`` from that moment. Everything of the runs stands still ``MARGIN_S``
+before (``LeasePage`` and ``runtime/hub/holding.py``), and continues when a later beat is answered.
+
+If the answer is that this node is dead, its runs have other owners, and the lease is over for good.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from typing import Final, Protocol
+from uuid import UUID
+
+from bartack._version import __version__
+from bartack.core.closing import Closing
+from bartack.depot.postgres._database import Database, Session
+from bartack.errors import DepotError, DepotUnavailableError
+
+LEASE_S: Final = 5.0
+MARGIN_S: Final = 1.0
+BEATS: Final = 5
+"""Beats in the time of one lease."""
+GRACE_S: Final = 30.0
+"""How late a process may be that owns one run, before another one takes the run from it."""
+
+
+class Page(Protocol):
+    """Where the right to run is shown to all processes of the runs; see ``LeasePage``."""
+
+    @staticmethod
+    def now_ns() -> int:
+        """The clock of the page."""
+        ...
+
+    def renew(self, until_ns: int) -> None:
+        """The right lasts until this moment."""
+        ...
+
+    def set_offset(self, offset_us: int) -> None:
+        """How far the database's clock is ahead."""
+        ...
+
+    def end(self) -> None:
+        """The right is gone for good."""
+        ...
+
+
+class Node(Closing):
+    """One life of this process as an owner of runs. It joins when it is made.
+
+    Attributes:
+        id: Its number, never used twice.
+        is_dead: The database has declared it dead.
+
+    Args:
+        database: Where the runs are.
+        seat: What is the same for later lives; only one process at a time uses a seat.
+        boot: This start of the machine.
+        page: Shows the right to run.
+        lease_s: How long the right lasts after a beat.
+    """
+
+    def __init__(
+        self, database: Database, seat: UUID, boot: str, page: Page | None = None, lease_s: float = LEASE_S
+    ) -> None:
+        self.is_dead = False
+        self._database = database
+        self._page = page
+        self._lease_s = lease_s
+        self._ends = threading.Event()
+        self._session = database.session()
+        sent = 0 if page is None else page.now_ns()
+        name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        statement = "SELECT bartack.join_node(%s, %s, %s, %s, 0, %s)"
+        ((self.id,),) = self._session.rows(statement, name, seat, boot, __version__, lease_s)
+        self._renew(sent)
+        self._thread = threading.Thread(target=self._beat_on, name="bartack-lease", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave: the runs that it still owns are free at once."""
+        self._ends.set()
+        self._thread.join(2 * self._lease_s)
+        if self._page is not None:
+            self._page.end()
+        if not self.is_dead:
+            self._leave()
+        self._session.close()
+
+    def _leave(self) -> None:
+        try:
+            self._session.rows("SELECT bartack.leave(%s)", self.id)
+        except DepotError:
+            return  # its lease ends by itself
+
+    def _renew(self, sent_ns: int) -> None:
+        if self._page is not None:
+            self._page.renew(sent_ns + int((self._lease_s - MARGIN_S) * 1e9))
+
+    def _beat_on(self) -> None:
+        with self._database.session() as session:
+            while not self._ends.wait(self._lease_s / BEATS) and not self.is_dead:
+                self._beat(session)
+
+    def _beat(self, session: Session) -> None:
+        sent = 0 if self._page is None else self._page.now_ns()
+        try:
+            found = session.rows("SELECT state, now_us FROM bartack.beat(%s)", self.id)
+        except DepotUnavailableError:
+            return  # the page shows how long it may go on
+        except DepotError:
+            session.drop()
+            return
+        if found and found[0][0] in {"live", "draining"}:
+            self._renew(sent)
+        else:
+            self.is_dead = True
+            if self._page is not None:
+                self._page.end()

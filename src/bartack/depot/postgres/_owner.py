@@ -1,0 +1,168 @@
+"""Owning a run in a database, from this process: the node that it is meanwhile, its lease, and the way of its commits.
+
+``claim`` comes after the directory of the run is locked: two processes of one directory never own it at the same time, so that the
+second may declare the first dead, which left without a word (``join_node`` in ``schema/0001.sql``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+from bartack.core.closing import Closing
+from bartack.core.files import replace_file
+from bartack.depot.postgres._carrier import Courier, PostgresCarrier
+from bartack.depot.postgres._lease import GRACE_S, LEASE_S, Node, Page
+from bartack.errors import DepotError, JournalLockedError, JournalNotFoundError
+from bartack.journal import BlobRef
+
+if TYPE_CHECKING:
+    from bartack.depot.postgres._database import Database, Session
+
+SEAT_FILE: Final = "seat"
+FLUSH_S: Final = 15.0
+
+
+class Errands(Closing):
+    """Statements beside the journal that the owner of a run does not wait for: the newest of each kind, in a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._session = database.session()
+        self._waiting: dict[str, tuple[str, tuple[object, ...]]] = {}
+        self._busy = False
+        self._ends = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="bartack-errands", daemon=True)
+        self._thread.start()
+
+    def run(self, kind: str, statement: str, *values: object) -> None:
+        """Execute a statement soon, instead of an earlier one of its kind that still waits."""
+        with self._changed:
+            self._waiting[kind] = statement, values
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until nothing waits any more, for some time at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting and not self._busy, FLUSH_S)
+
+    def close(self) -> None:
+        """Execute what waits, if the database answers, and end."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        self._thread.join(FLUSH_S)
+        self._session.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting or self._ends)
+                if not self._waiting:
+                    return
+                kind = next(iter(self._waiting))
+                statement, values = self._waiting.pop(kind)
+                self._busy = True
+            try:
+                self._session.rows(statement, *values)
+            except DepotError:
+                self._put_back(kind, statement, values)
+
+    def _put_back(self, kind: str, statement: str, values: tuple[object, ...]) -> None:
+        """Try a statement again a little later, unless there is a newer one or this ends."""
+        with self._changed:
+            if not self._ends:
+                self._waiting.setdefault(kind, (statement, values))
+                self._changed.wait_for(lambda: self._ends, 1.0)
+
+
+class Ownership:
+    """The ownership of one run; made by ``claim``.
+
+    Attributes:
+        fence: Its number.
+        is_shown_alive: A hub runs the run, and others were told.
+    """
+
+    def __init__(self, node: Node, database: Database, run: int, fence: int) -> None:
+        self.node = node
+        self.fence = fence
+        self.is_shown_alive = False
+        self.errands = Errands(database)
+        self._courier = Courier(database)
+        self._run = run
+        self._is_over = False
+
+    @classmethod
+    def claim(
+        cls,
+        database: Database,
+        session: Session,
+        run: int,
+        name: str,
+        directory: Path,
+        boot: str,
+        page: Page | None = None,
+        lease_s: float = LEASE_S,
+    ) -> Ownership:
+        """Own a run. The directory is locked by this process.
+
+        Raises:
+            JournalLockedError: Another process owns it.
+            JournalNotFoundError: It is gone.
+            DepotError: The database cannot be used.
+        """
+        node = Node(database, seat_of(directory), boot, page, lease_s)
+        try:
+            ((told, fence, owner, wait_s),) = session.rows(
+                "SELECT told, fence, owner, wait_s FROM bartack.claim_run(%s, %s, %s)", node.id, run, GRACE_S
+            )
+        except BaseException:
+            node.close()
+            raise
+        if told == "claimed":
+            return cls(node, database, run, fence)
+        node.close()
+        if told == "gone":
+            raise JournalNotFoundError(name)
+        raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
+
+    def carrier(self, name: str, team: str, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
+        """The way of its commits; closing it ends the ownership."""
+        return PostgresCarrier(self._courier, self._run, name, team, self.fence, read, self.release)
+
+    def show_alive(self) -> None:
+        """Let others know that a hub runs the run."""
+        if not self.is_shown_alive:
+            self.is_shown_alive = True
+            self.errands.run("alive", "SELECT bartack.alive(%s, %s)", self._run, self.fence)
+
+    def mark(self, summary: bytes, seq: int) -> None:
+        """Keep what lists show of the run."""
+        self.errands.run("mark", "SELECT bartack.mark(%s, %s, %s, %s)", self._run, self.fence, summary, seq)
+
+    def release(self) -> None:
+        """End it, in order if the database answers; otherwise with the lease."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._courier.close()
+        self.errands.run("release", "SELECT bartack.release(%s, %s, 'resting', '')", self._run, self.fence)
+        self.errands.close()
+        self.node.close()
+
+
+def seat_of(directory: Path) -> UUID:
+    """The seat of a run's directory on this machine: the same whichever process has it."""
+    path = directory / SEAT_FILE
+    try:
+        return UUID(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        seat = uuid4()
+        replace_file(path, f"{seat}\n".encode())
+        return seat

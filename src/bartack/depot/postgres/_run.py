@@ -1,0 +1,336 @@
+"""A run in a database, with a directory on this machine: see ``KeptRun``.
+
+The directory has a copy of the journal (``bartack.journal.mirror``) and the large values that were needed here. Everything that
+reads the directory of a run reads these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from bartack.core.boot import boot_id
+from bartack.core.clock import Clock
+from bartack.core.disk import RealDisk
+from bartack.core.ids import claim_run_dir
+from bartack.core.watch import Watch
+from bartack.depot.directory import FileRun
+from bartack.depot.postgres._content import upload
+from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._lease import LEASE_S, Page
+from bartack.depot.postgres._owner import Ownership
+from bartack.depot.postgres._source import RunSource
+from bartack.depot.postgres._watch import RowWatch
+from bartack.errors import DepotError, JournalLostError, JournalNotFoundError
+from bartack.journal import Draft, Durability, Entry, Journal, Loss
+from bartack.journal.file import FileBlobs, check_beginning
+from bartack.journal.mirror import FetchedBlobs, Mirror, MirrorReader
+from bartack.journal.shared import SharedJournal, first_commit, lock_directory, open_shared
+from bartack.journal.veil import Veil
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+TEAM = "default"
+_ROW = (
+    "SELECT r.no, r.team, r.at_least, r.marked, o.state, o.fence, o.alive, n.until > clock_timestamp(), "
+    "(extract(epoch FROM CASE WHEN o.alive THEN n.until - n.lease ELSE o.seen END) * 1e6)::bigint "
+    "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no LEFT JOIN bartack.node n ON n.id = o.node WHERE r.id = %s"
+)
+
+
+class _Row(NamedTuple):
+    """What the database knows of a run, beside its journal."""
+
+    no: int
+    team: str
+    at_least: int
+    marked: int
+    state: str
+    fence: int
+    is_alive: bool
+    has_lease: bool | None
+    seen_us: int | None
+
+
+class _Marked(msgspec.Struct):
+    seq: int = 0
+
+
+class PostgresRun(FileRun):
+    """See ``KeptRun``, and the module.
+
+    Args:
+        path: Its directory on this machine.
+        database: Where it is kept.
+        page: Shows the processes of the run how long they may go on, while this process owns it.
+        lease_s: How long they may go on without an answer of the database.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        database: Database,
+        page: Page | None = None,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        super().__init__(path)
+        self.database = database
+        self._page = page
+        self._lease_s = lease_s
+        self._ownership: Ownership | None = None
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"{self.database.name}: {self.id}"
+
+    @property
+    def _session(self) -> Session:
+        return self.database.shared
+
+    def _row(self) -> _Row | None:
+        rows = self._session.rows(_ROW, self.id)
+        return _Row(*rows[0]) if rows else None
+
+    def _found(self) -> _Row:
+        row = self._row()
+        if row is None:
+            raise JournalNotFoundError(self.name)
+        return row
+
+    def _source(self, row: _Row) -> RunSource:
+        return RunSource(self._session, row.no, self.name, row.team)
+
+    # Reading.
+
+    def exists(self) -> bool:
+        """See ``KeptRun.exists``."""
+        return self._row() is not None
+
+    def check_readable(self) -> None:
+        """See ``KeptRun.check_readable``."""
+        self.catch_up()
+        check_beginning(self.path)
+
+    def catch_up(self) -> None:
+        """Bring the copy of the journal in the directory up to date, unless the owner of the run does that here.
+
+        Raises:
+            JournalNotFoundError: The run is not there.
+            DepotError: The database cannot be read.
+        """
+        source = self._source(self._found())
+        with Mirror(str(self.path)) as mirror:
+            if mirror.try_hold():
+                mirror.catch_up(source)
+
+    def open_reader(self, *, veil: Veil | None = None) -> MirrorReader:
+        """See ``KeptRun.open_reader``."""
+        self.catch_up()
+        return MirrorReader(str(self.path), self._source(self._found()), self.catch_up, self.watch, veil)
+
+    def open_blobs(self, *, veil: Veil | None = None) -> FileBlobs:
+        """See ``KeptRun.open_blobs``."""
+        return FetchedBlobs(str(self.path), self._source(self._found()), veil=veil)
+
+    def summary(self) -> bytes | None:
+        """See ``KeptRun.summary``."""
+        rows = self._session.rows("SELECT summary FROM bartack.run WHERE id = %s", self.id)
+        return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def watch(self) -> Watch:
+        """See ``KeptRun.watch``."""
+        session = self.database.session()
+
+        def look() -> object:
+            rows = session.rows(
+                "SELECT r.marked, o.fence, o.state, o.alive, (SELECT max(j.last) FROM bartack.journal j WHERE j.run = r.no) "
+                "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s",
+                self.id,
+            )
+            return rows[0] if rows else None
+
+        return RowWatch(look, session.close)
+
+    # Its owner.
+
+    def is_active(self) -> bool:
+        """See ``KeptRun.is_active``: a hub runs it under a lease that is not over."""
+        row = self._row()
+        return row is not None and row.state == "owned" and row.is_alive and bool(row.has_lease)
+
+    def last_sign_of_life_us(self) -> int | None:
+        """See ``KeptRun.last_sign_of_life_us``."""
+        if self._ownership is not None:
+            self._ownership.errands.flush()
+        row = self._row()
+        return None if row is None else row.seen_us
+
+    # Owning.
+
+    def create(
+        self,
+        first: Iterable[Sequence[Draft]],
+        *,
+        durability: Durability = "power",
+        clock: Clock | None = None,
+        veil: Veil | None = None,
+        alive_us: int | None = None,
+    ) -> None:
+        """See ``KeptRun.create``. The database decides what an entry survives."""
+        del durability
+        blobs = FetchedBlobs(
+            str(self.path), RunSource(self._session, 0, self.name, TEAM), RealDisk(), veil=veil
+        )
+        commit = first_commit(first, blobs, clock, veil)
+        with self._session.use() as connection, connection.transaction():
+            made = connection.execute(
+                "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)",
+                (self.id, TEAM, commit.last, commit.crc, commit.lines, alive_us),
+            ).fetchone()
+            if made is None or made[0] is None:
+                raise DepotError(self.database.name, f"there is a run {self.id} already")
+            upload(connection, made[0], TEAM, commit.blobs, blobs.verify)
+
+    def open_journal(
+        self,
+        *,
+        durability: Durability = "power",
+        telemetry: Telemetry = NO_TELEMETRY,
+        each: Callable[[Entry], None] | None = None,
+        veil: Veil | None = None,
+        accept_loss: bool = False,
+        clock: Clock | None = None,
+    ) -> SharedJournal:
+        """See ``KeptRun.open_journal``."""
+        del durability
+        return self._open(telemetry, each, veil, clock, accept_loss=accept_loss, check_blobs=True)
+
+    @contextmanager
+    def own(self) -> Generator[Journal]:
+        """See ``KeptRun.own``."""
+        with self._open(NO_TELEMETRY, None, None, None, accept_loss=False, check_blobs=False) as journal:
+            yield journal
+
+    def _open(
+        self,
+        telemetry: Telemetry,
+        each: Callable[[Entry], None] | None,
+        veil: Veil | None,
+        clock: Clock | None,
+        *,
+        accept_loss: bool,
+        check_blobs: bool,
+    ) -> SharedJournal:
+        row = self._found()
+        source = self._source(row)
+        lock = lock_directory(self.path)
+        try:
+            ownership = Ownership.claim(
+                self.database,
+                self._session,
+                row.no,
+                self.name,
+                self.path,
+                boot_id(),
+                self._page,
+                self._lease_s,
+            )
+        except BaseException:
+            lock.close()
+            raise
+        blobs = FetchedBlobs(str(self.path), source)
+        carrier = ownership.carrier(self.name, row.team, blobs.verify)
+        try:
+            loss = self._check_loss(source, row, accept_loss=accept_loss)
+        except BaseException:
+            carrier.close()
+            lock.close()
+            raise
+        journal = open_shared(
+            self.path,
+            lock,
+            carrier,
+            source,
+            clock=clock,
+            telemetry=telemetry,
+            each=each,
+            veil=veil,
+            loss=loss,
+            check_blobs=check_blobs,
+        )
+        self._ownership = ownership
+        return journal
+
+    def _check_loss(self, source: RunSource, row: _Row, *, accept_loss: bool) -> Loss | None:
+        """Raise if the journal ends before an entry that is known to have been acknowledged, unless that is accepted."""
+        end = source.end()
+        if end.last >= row.at_least:
+            return None
+        if not accept_loss:
+            raise JournalLostError(self.name, 0, end.last, row.at_least)
+        self._session.rows("UPDATE bartack.run SET at_least = %s WHERE no = %s", end.last, row.no)
+        return Loss(end.last, row.at_least, str(self.path))
+
+    def check_kept(self) -> None:
+        """See ``KeptRun.check_kept``."""
+        row = self._found()
+        self._check_loss(self._source(row), row, accept_loss=False)
+
+    def mark(self, summary: bytes) -> None:
+        """See ``KeptRun.mark``: kept here at once, and in the database soon."""
+        super().mark(summary)
+        if self._ownership is not None:
+            self._ownership.mark(summary, msgspec.json.decode(summary, type=_Marked).seq)
+
+    def beat(self) -> None:
+        """See ``KeptRun.beat``: the beats of the lease are its signs of life from the first call on."""
+        super().beat()
+        if self._ownership is not None:
+            self._ownership.show_alive()
+
+    def delete(self) -> None:
+        """See ``KeptRun.delete``."""
+        row = self._found()
+        ((is_gone,),) = self._session.rows("SELECT bartack.remove(%s)", row.no)
+        if not is_gone:
+            raise OSError(f"{self.name} is owned")
+        if self.path.exists():
+            super().delete()
+
+
+class PostgresRuns:
+    """The runs of a database, with their directories on this machine. See ``RunStore``.
+
+    Args:
+        database: Where they are kept.
+        directory: Where their directories are.
+        page: See ``PostgresRun``.
+        lease_s: See ``PostgresRun``.
+    """
+
+    def __init__(
+        self, database: Database, directory: Path, page: Page | None = None, lease_s: float = LEASE_S
+    ) -> None:
+        self.database = database
+        self.directory = directory
+        self._page = page
+        self._lease_s = lease_s
+
+    def runs(self) -> list[PostgresRun]:
+        """See ``RunStore.runs``."""
+        rows = self.database.shared.rows("SELECT id FROM bartack.run ORDER BY no DESC")
+        return [self.run(row[0]) for row in rows]
+
+    def run(self, run_id: str) -> PostgresRun:
+        """See ``RunStore.run``."""
+        return PostgresRun(self.directory / run_id, self.database, self._page, self._lease_s)
+
+    def new_run(self) -> PostgresRun:
+        """See ``RunStore.new_run``. Its id is given here, and the database refuses one that it has already."""
+        _, path = claim_run_dir(self.directory)
+        return PostgresRun(path, self.database, self._page, self._lease_s)
