@@ -78,6 +78,9 @@ COMMANDS: Final = (
     Listed("operate", "dlq", "runs._dlq:dlq", "Inspect, retry, remove or export dead letters."),
     Listed("operate", "notices", "nodes._notices:notices", "List notices, or test how they are sent."),
     Listed("operate", "mcp", "project._mcp:mcp", "Serve runs as tools of an MCP client."),
+    Listed("operate", "db", "nodes._db:db", "Prepare and check a database that keeps runs."),
+    Listed("operate", "move", "nodes._db:move", "Keep a run in a database from now on."),
+    Listed("operate", "pull", "nodes._db:pull", "Take a run out of a database."),
     Listed("operate", "clean", "runs._clean:clean", "Delete runs that have ended."),
     Listed("operate", "bundle", "look._bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed(

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import iso, latest_argument, locate, workspace_option
 from bartack.cli.look._failure import error_name
@@ -28,6 +29,7 @@ LOOK_S = 2.0
 @click.command(short_help="Print the output, log lines and notes of a run.")
 @latest_argument
 @click.option("-f", "--follow", is_flag=True, help="Wait for more lines until the run is no longer active.")
+@shows_database
 @workspace_option
 @json_option
 def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._runs import (
@@ -86,6 +87,7 @@ _VERDICTS: Final[dict[str, Style]] = {
 )
 @click.option("--monitors", is_flag=True, help="Show monitors instead of steps: which worker watches which.")
 @click.option("--verify", is_flag=True, help="Compare the receipts of the run with the current files.")
+@shows_database
 @workspace_option
 @json_option
 def show(

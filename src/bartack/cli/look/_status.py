@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
@@ -128,6 +129,7 @@ class RunFacts(msgspec.Struct):
 @click.option(
     "--since", metavar="AGE", help="With --all: include runs that ended within this time (default: 24h)."
 )
+@shows_database
 @workspace_option
 @json_option
 def status(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from bartack.cli.app._database import DatabaseOptions, database_options, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import is_given, json_option
@@ -27,6 +28,7 @@ from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
 from bartack.config.project import PATCHWORK
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
@@ -34,7 +36,15 @@ from bartack.runtime.hub.launch import EXIT_CODES, drive
 from bartack.runtime.program.source import differences, pinned_files
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol.frames import TOGETHER
-from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, read_state, summarise
+from bartack.runtime.rundir.find import (
+    TERMINAL,
+    UNREADABLE,
+    RunSummary,
+    list_runs,
+    read_state,
+    runs_dir,
+    summarise,
+)
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Describe
 from bartack.runtime.rundir.origin import check_own
@@ -67,6 +77,7 @@ run_as_option = click.option(
 )
 @pipeline_options
 @detach_options
+@database_options
 @wait_option
 @run_as_option
 @view_option
@@ -78,6 +89,7 @@ def run(
     *,
     options: PipelineOptions,
     detaching: DetachOptions,
+    kept: DatabaseOptions,
     workers: tuple[str, ...],
     given: str | None,
     run_as: str | None,
@@ -105,9 +117,13 @@ def run(
 
     With --detach the node of this user runs it, and the command returns when it runs or is queued. Questions are answered with
     'bartack answer' or in 'bartack attach'.
+
+    With --on DATABASE --here the journal, the large values and the program of the run are kept in that database, and this machine
+    runs it. Another machine can resume it.
     """
     place = Path(workspace).resolve()
     detaching.check()
+    where = kept.where("bartack run")
     shown = Shown(choose_view(view, "bartack run", as_json=as_json), wait)
     with _repeatable(detaching, place, options) as earlier:
         if earlier is not None:
@@ -115,13 +131,13 @@ def run(
                 earlier, load_config(place, kept_sets(earlier.path)), detaching, as_json=shown.as_json
             )
         if program is None:
-            _refuse_pipeline(run_as)
+            _refuse_pipeline(run_as, where)
             return _run_pipeline(options, place, detaching, shown)
         options.check_absent()
         request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
         request.input, request.no_input, request.run_as = _read_input(given), options.no_input, run_as or ""
         request.start_key = detaching.start_key
-        return _run_program(request, options, place, detaching, shown)
+        return _run_program(request, options, place, detaching, shown, where)
 
 
 class Shown(NamedTuple):
@@ -162,10 +178,17 @@ def _run_program(
     place: Path,
     detaching: DetachOptions,
     shown: Shown,
+    where: Elsewhere | None,
 ) -> Exit:
     config = load_config(place, options.sets)
     made = create_run(
-        request, place, config, options.sets, note=lambda text: write_note(printable(text)), warn=_warn
+        request,
+        place,
+        config,
+        options.sets,
+        note=lambda text: write_note(printable(text)),
+        warn=_warn,
+        kept=where,
     )
     if detaching.detach:
         return _detach(made, config, detaching, as_json=shown.as_json)
@@ -189,7 +212,11 @@ def _warn(warnings: str) -> None:
     write_note(warnings.rstrip())
 
 
-def _refuse_pipeline(run_as: str | None) -> None:
+def _refuse_pipeline(run_as: str | None, where: Elsewhere | None) -> None:
+    if where is not None:
+        raise UsageError(
+            "bartack run", "--on keeps runs of programs; the pipeline needs its workspace: name a FILE"
+        )
     if run_as is not None:
         problem = "the pipeline reads and changes the workspace with the rights of the user who starts it"
         raise RunAsError(run_as, problem, "Name a program (FILE), or start the pipeline as that user.")
@@ -278,6 +305,7 @@ class _Resume(click.Command):
 @set_option
 @click.option("-d", "--detach", is_flag=True, help="Let the node resume it: it survives this terminal.")
 @all_options
+@database_options
 @wait_option
 @run_as_option
 @view_option
@@ -297,6 +325,7 @@ def resume(
     update: bool,
     detach: bool,
     every: AllOptions,
+    kept: DatabaseOptions,
     wait: bool,
     as_json: bool,
 ) -> Exit:
@@ -318,17 +347,23 @@ def resume(
 
     With --all the command queues the interrupted runs of all your workspaces for the node, also those that Ctrl-C has stopped, and
     those that wait with a stored answer. It lists the runs first and asks. A cancelled run is never resumed.
+
+    With --on DATABASE --here the command resumes a run of that database on this machine, in this workspace, wherever it ran before.
     """
     every.check()
     shown = Shown(choose_view(view, "bartack resume", as_json=as_json), wait)
     if every.everywhere:
         return _resume_all(every, workspace, as_json=as_json)
-    found = locate(run, workspace) if run is not None else _newest(Path(workspace))
+    where = kept.where("bartack resume")
+    if where is not None:
+        found = _fetch(where, run, Path(workspace))
+    else:
+        found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     check_own(found)
     state = read_state(found)
     assert state.run is not None
     decision = None if unknown is None else _decision(unknown)
-    place = found.workspace(state, workspace if is_given("workspace") else None)
+    place = found.workspace(state, workspace if is_given("workspace") or where is not None else None)
     check_resumed(sets)
     if state.ended is not None and state.ended.status == "completed":
         return _report_completed(found, state, as_json=shown.as_json)
@@ -349,6 +384,12 @@ def resume(
         drive_it = partial(_drive, found, config, opened, decision, place, as_json=shown.as_json)
         code = drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
     return _left(found, config, opened, code)
+
+
+def _fetch(where: Elsewhere, run: str | None, workspace: Path) -> RunDir:
+    """Fetch a run of a database into the workspace."""
+    team = open_team(where)
+    return RunDir(team.fetch(team.find(run or "latest"), runs_dir(workspace)))
 
 
 def _resume_all(options: AllOptions, workspace: str, *, as_json: bool) -> Exit:

@@ -6,11 +6,12 @@ reads the directory of a run reads these.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -20,19 +21,22 @@ from bartack.core.disk import RealDisk
 from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
 from bartack.depot.directory import FileRun
-from bartack.depot.postgres._content import upload
+from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import LEASE_S, Page
 from bartack.depot.postgres._owner import Ownership
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
 from bartack.errors import DepotError, JournalLostError, JournalNotFoundError
-from bartack.journal import Draft, Durability, Entry, Journal, Loss
+from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
 from bartack.journal.file import FileBlobs, check_beginning
-from bartack.journal.mirror import FetchedBlobs, Mirror, MirrorReader
+from bartack.journal.mirror import End, FetchedBlobs, Mirror, MirrorReader
 from bartack.journal.shared import SharedJournal, first_commit, lock_directory, open_shared
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    from bartack.depot.postgres._database import Connection
 
 TEAM = "default"
 _ROW = (
@@ -63,10 +67,13 @@ class _Marked(msgspec.Struct):
 class PostgresRun(FileRun):
     """See ``KeptRun``, and the module.
 
+    Attributes:
+        page: Shows the processes of the run how long they may go on, while this process owns it.
+
     Args:
         path: Its directory on this machine.
         database: Where it is kept.
-        page: Shows the processes of the run how long they may go on, while this process owns it.
+        page: See above.
         lease_s: How long they may go on without an answer of the database.
     """
 
@@ -79,7 +86,7 @@ class PostgresRun(FileRun):
     ) -> None:
         super().__init__(path)
         self.database = database
-        self._page = page
+        self.page = page
         self._lease_s = lease_s
         self._ownership: Ownership | None = None
 
@@ -180,8 +187,18 @@ class PostgresRun(FileRun):
         clock: Clock | None = None,
         veil: Veil | None = None,
         alive_us: int | None = None,
+        program: bytes = b"",
     ) -> None:
-        """See ``KeptRun.create``. The database decides what an entry survives."""
+        """See ``KeptRun.create``. The database decides what an entry survives.
+
+        Args:
+            first: See there.
+            durability: See there.
+            clock: See there.
+            veil: See there.
+            alive_us: See there.
+            program: The files that another machine needs to continue the run, as one archive.
+        """
         del durability
         blobs = FetchedBlobs(
             str(self.path), RunSource(self._session, 0, self.name, TEAM), RealDisk(), veil=veil
@@ -195,6 +212,43 @@ class PostgresRun(FileRun):
             if made is None or made[0] is None:
                 raise DepotError(self.database.name, f"there is a run {self.id} already")
             upload(connection, made[0], TEAM, commit.blobs, blobs.verify)
+            _keep(connection, made[0], TEAM, program)
+
+    def keep_program(self, program: bytes) -> None:
+        """Keep these files instead, if they are others."""
+        row = self._found()
+        with self._session.use() as connection:
+            _keep(connection, row.no, row.team, program)
+
+    def load_program(self) -> bytes | None:
+        """The files that another machine needs to continue the run; ``None`` if they are not kept."""
+        row = self._found()
+        ((digest, size),) = self._session.rows(
+            "SELECT program, program_size FROM bartack.run WHERE no = %s", row.no
+        )
+        return (
+            None if digest is None else download(self._session, row.team, BlobRef(bytes(digest).hex(), size))
+        )
+
+    def adopt(
+        self, lines: bytes, last: int, crc: int, refs: Sequence[BlobRef], program: bytes, alive_us: int | None
+    ) -> None:
+        """Keep a run whose journal is in files so far: all its lines, its large values and its program.
+
+        Raises:
+            DepotError: There is another run of this id.
+        """
+        blobs = FetchedBlobs(str(self.path), RunSource(self._session, 0, self.name, TEAM))
+        with self._session.use() as connection, connection.transaction():
+            made = connection.execute(
+                "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)", (self.id, TEAM, last, crc, lines, alive_us)
+            ).fetchone()
+            if made is None or made[0] is None:
+                if self._source(self._found()).has(End(last, crc)):
+                    return  # an earlier attempt was interrupted after this
+                raise DepotError(self.database.name, f"there is another run {self.id}")
+            upload(connection, made[0], TEAM, refs, blobs.verify)
+            _keep(connection, made[0], TEAM, program)
 
     def open_journal(
         self,
@@ -237,7 +291,7 @@ class PostgresRun(FileRun):
                 self.name,
                 self.path,
                 boot_id(),
-                self._page,
+                self.page,
                 self._lease_s,
             )
         except BaseException:
@@ -295,12 +349,19 @@ class PostgresRun(FileRun):
 
     def delete(self) -> None:
         """See ``KeptRun.delete``."""
-        row = self._found()
-        ((is_gone,),) = self._session.rows("SELECT bartack.remove(%s)", row.no)
-        if not is_gone:
-            raise OSError(f"{self.name} is owned")
+        self.forget()
         if self.path.exists():
             super().delete()
+
+    def forget(self) -> None:
+        """Delete it in the database, and leave its directory as it is.
+
+        Raises:
+            OSError: It is owned.
+        """
+        ((is_gone,),) = self._session.rows("SELECT bartack.remove(%s)", self._found().no)
+        if not is_gone:
+            raise OSError(f"{self.name} is owned")
 
 
 class PostgresRuns:
@@ -334,3 +395,12 @@ class PostgresRuns:
         """See ``RunStore.new_run``. Its id is given here, and the database refuses one that it has already."""
         _, path = claim_run_dir(self.directory)
         return PostgresRun(path, self.database, self._page, self._lease_s)
+
+
+def _keep(connection: Connection, run: int, team: str, program: bytes) -> None:
+    ref = BlobRef(hashlib.sha256(program).hexdigest(), len(program))
+    upload(connection, run, team, [ref], lambda _: program)
+    connection.execute(
+        "UPDATE bartack.run SET program = %s, program_size = %s WHERE no = %s AND program IS DISTINCT FROM %s",
+        (bytes.fromhex(ref.sha256), ref.size, run, bytes.fromhex(ref.sha256)),
+    )

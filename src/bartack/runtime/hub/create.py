@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from bartack.core.flaws import unknown_name
 from bartack.core.git_shield import shield
 from bartack.core.trust import check_private
 from bartack.depot import FileRuns, Workspace, user_workspaces
+from bartack.depot.elsewhere import Elsewhere, write_elsewhere
 from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability
 from bartack.runtime.hub.launch import check_telemetry
@@ -74,6 +75,7 @@ class Plan:
         config: The settings of the workspace, which name the secrets.
         notes: What a person should know of the program.
         warnings: Findings of the check of the program that do not keep it from running.
+        kept: The database that keeps the run; ``None``: its directory does.
     """
 
     sources: dict[str, bytes]
@@ -85,6 +87,7 @@ class Plan:
     config: Config = field(default_factory=Config)
     notes: Sequence[str] = ()
     warnings: str = ""
+    kept: Elsewhere | None = None
 
 
 def create_run(
@@ -94,6 +97,7 @@ def create_run(
     sets: Sequence[str] = (),
     note: Callable[[str], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    kept: Elsewhere | None = None,
 ) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
@@ -104,6 +108,7 @@ def create_run(
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
         note: Called with what a person should know of the program before it runs.
         warn: Called with the findings of the check of the program, if there are any.
+        kept: The database that keeps the run; ``None``: its directory does.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
@@ -114,7 +119,7 @@ def create_run(
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
-    plan = plan_run(request, workspace, config, sets)
+    plan = replace(plan_run(request, workspace, config, sets), kept=kept)
     if note is not None:
         for text in plan.notes:
             note(text)
@@ -222,6 +227,8 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     created = msgspec.structs.replace(plan.created, run=run.id, place=place, origin=origin)
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
     first = (e.draft(created), e.draft(spawned, plan.arguments))
+    if plan.kept is not None:
+        write_elsewhere(run.path, plan.kept)
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
     run.create([first], durability=plan.durability, veil=veil)
     if disk is None:

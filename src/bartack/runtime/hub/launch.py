@@ -140,12 +140,14 @@ def _drive(
     state = State()
     veil = open_veil(config, str(run.path), workspace or os.getcwd())
     digests = Digests(run.path)
+    lease = _open_lease(run) if lease is None else lease
     journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
     feed: NoticeFeed | None = None
     try:
         last_life = _last_life_us(heartbeat, state)
         _make_ready(run, journal, state, observer, unknown)
+        run.keep_program()
         keep_sets(run.path, sets)
         _settle(run, state, config)
         assert state.run is not None
@@ -177,7 +179,23 @@ def _drive(
         if feed is not None:
             feed.close()
         digests.close()
+        _close_lease(run, lease)
         _wake_node()
+
+
+def _open_lease(run: RunDir) -> int | None:
+    """The descriptor of a lease page for a run that is kept in a database: its owner may go on as long as that answers."""
+    if run.where is None:
+        return None
+    from bartack.supervision.process.lease import LeasePage  # noqa: PLC0415 - other runs start faster without it
+
+    run.page, lease = LeasePage.create()
+    return lease
+
+
+def _close_lease(run: RunDir, lease: int | None) -> None:
+    if run.page is not None and lease is not None:
+        os.close(lease)
 
 
 def _wake_node() -> None:

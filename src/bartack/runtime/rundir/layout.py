@@ -1,6 +1,7 @@
 """The directory of a run: where each file is that the runtime has beside the journal, and what its processes are started with.
 
-A run is found, read, owned and watched through ``KeptRun``, which ``bartack.depot`` implements. A function that needs no more than
+A run is found, read, owned and watched through ``KeptRun``, which ``bartack.depot`` implements. If the directory is only the
+working copy of a run in a database (``depot/placed.py``), ``RunDir`` gets it from there. A function that needs no more than
 that takes a ``KeptRun``; one that needs files of the run on this machine takes a ``RunDir``. What the files contain is written
 elsewhere: ``mirror.py`` (run.json, .failed), ``transcript.py`` and ``inbox.py``. Runs are found by ``find.py``.
 """
@@ -14,13 +15,13 @@ import msgspec
 from bartack.core.batch import Batch
 from bartack.core.disk import Disk
 from bartack.depot import KeptRun
-from bartack.depot.directory import FileRun
+from bartack.depot.placed import PlacedRun
 from bartack.errors import WorkspaceError
 from bartack.runtime.protocol.frames import Order
 from bartack.runtime.state.run_state import State
 
 
-class RunDir(FileRun):
+class RunDir(PlacedRun):
     """A run that has a directory on this machine. Creating this object creates no files."""
 
     def __init__(self, path: str | os.PathLike[str], disk: Disk | None = None) -> None:

@@ -73,6 +73,8 @@ def _link_in(run: RunDir, folder: str) -> str:
 
 def _foreign_reason(run: RunDir) -> str:
     """Why a run cannot have been made here by this user; empty if it was."""
+    if run.is_kept_elsewhere:
+        return ""  # this user has written into the directory where the run is kept
     created = _created(run)
     if created is None and not run.exists():
         return ""  # there is nothing to execute

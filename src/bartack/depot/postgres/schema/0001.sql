@@ -38,6 +38,8 @@ CREATE TABLE bartack.run (
   summary bytea,
   at_least bigint NOT NULL DEFAULT 0,
   marked bigint NOT NULL DEFAULT 0,
+  program bytea,
+  program_size bigint NOT NULL DEFAULT 0,
   created timestamptz NOT NULL DEFAULT clock_timestamp());
 
 -- Narrow, and written only when ownership changes.

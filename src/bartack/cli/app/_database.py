@@ -1,0 +1,125 @@
+"""Options of commands that work with runs in a database: ``--on``, ``--here``, ``--insecure``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from bartack.cli.app._grouped import grouped
+from bartack.cli.app._options import ON
+from bartack.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bartack.depot.elsewhere import Elsewhere
+    from bartack.depot.postgres.fetching import Team
+
+ON_HELP: Final = "a PostgreSQL database (postgresql://… or service:NAME)"
+INSECURE_HELP: Final = (
+    "With --on: connect also where the connection is not encrypted or the server not checked."
+)
+_INSECURE_GIVEN: Final = "bartack.insecure"
+
+
+class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """The options of ``bartack run`` and ``resume``."""
+
+    on: str = ""
+    here: bool = False
+    insecure: bool = False
+
+    def where(self, command: str) -> Elsewhere | None:
+        """The database that was named, after a look at whether it can keep runs; ``None`` if none was.
+
+        Raises:
+            UsageError: The options do not go together.
+            DepotError: It cannot keep runs.
+        """
+        if not self.on:
+            if self.here or self.insecure:
+                raise UsageError(
+                    command, "--here and --insecure are for runs in a database: add --on DATABASE"
+                )
+            return None
+        if not self.here:
+            raise UsageError(command, "a run in a database is run by the process that is told to: add --here")
+        from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs start faster without it
+
+        where = Elsewhere(self.on, self.insecure)
+        open_team(where).check()
+        return where
+
+
+database_options = grouped(
+    "kept",
+    DatabaseOptions,
+    (
+        click.option("--on", default="", metavar="DATABASE", help=f"Keep the run in {ON_HELP}."),
+        click.option("--here", is_flag=True, help="With --on: run it on this machine."),
+        click.option("--insecure", is_flag=True, help=INSECURE_HELP),
+    ),
+)
+"""Adds the options to a command; it receives them together, as ``kept``."""
+
+
+def open_team(where: Elsewhere) -> Team:
+    """The runs of a database."""
+    from bartack.depot.postgres.fetching import Team  # noqa: PLC0415 - only these commands need it
+
+    return Team(where)
+
+
+def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:
+    if given:
+        context.meta[ON] = given
+
+
+def _note_insecure(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    context.meta[_INSECURE_GIVEN] = given
+
+
+def shows_database(command: click.decorators.FC) -> click.decorators.FC:
+    """Add ``--on`` and ``--insecure`` to a command that reads runs: it reads those of a database then."""
+    on = click.option(
+        "--on",
+        default="",
+        metavar="DATABASE",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_on,
+        help=f"Read the runs of {ON_HELP}.",
+    )
+    insecure = click.option(
+        "--insecure",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_insecure,
+        help=INSECURE_HELP,
+    )
+    return on(insecure(command))
+
+
+def show_runs_of(context: click.Context) -> str:
+    """The directory in which a command finds the runs of the database that ``--on`` names, instead of a workspace."""
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - only these commands need it
+    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - likewise
+    from bartack.depot.postgres.fetching import listed  # noqa: PLC0415 - likewise
+
+    where = Elsewhere(context.meta[ON], bool(context.meta.get(_INSECURE_GIVEN)))
+    place = shown_place(user_home(), where)
+    runs = place / ".bartack" / "runs"
+    runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    listed(open_team(where), runs)
+    return str(place)
+
+
+def shown_place(home: Path, where: Elsewhere) -> Path:
+    """Where the runs of a database have their directories for those that only read them."""
+    import hashlib  # noqa: PLC0415 - only these commands need it
+
+    name = hashlib.sha256(f"{where.on}\0{where.insecure}".encode()).hexdigest()[:16]
+    return home / "databases" / name

@@ -1,0 +1,90 @@
+"""A directory of a run whose journal is kept in a database: a file in it, ``kept.json``, names the database.
+
+Whatever opens such a run through its directory gets it from there, so nothing above has to know. The file counts only if this user
+has written it for this directory: it has a mark, a keyed hash as in ``runtime/rundir/origin.py``. One that a clone or an archive
+brought leads no process to a database of strangers, and the run in it cannot be owned: its journal is only a copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bartack.core.files import replace_file
+from bartack.core.trust import known_keys, user_key
+from bartack.errors import UntrustedError
+
+if TYPE_CHECKING:
+    from bartack.depot.postgres._database import Database
+    from bartack.depot.postgres._run import PostgresRun
+
+KEPT_FILE: Final = "kept.json"
+
+
+class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a run is kept.
+
+    Attributes:
+        on: The database, as people name it.
+        insecure: Connect also where the connection is not protected.
+        mark: Shows who has written this, and for which directory.
+    """
+
+    on: str
+    insecure: bool = False
+    mark: str = ""
+
+
+def write_elsewhere(directory: Path, where: Elsewhere) -> None:
+    """Note in the directory of a run where the run is kept. It is durable when this returns."""
+    key = user_key(make=True)
+    mark = "" if key is None else _mark(directory, where, key)
+    replace_file(directory / KEPT_FILE, msgspec.json.encode(msgspec.structs.replace(where, mark=mark)))
+
+
+def read_elsewhere(directory: Path) -> Elsewhere | None:
+    """Where the run of a directory is kept; ``None`` if it is kept in the directory.
+
+    Raises:
+        UntrustedError: The directory says so, but this user has not written that for it.
+    """
+    path = directory / KEPT_FILE
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UntrustedError(str(path), error.strerror or str(error), str(directory)) from None
+    try:
+        where = msgspec.json.decode(text, type=Elsewhere)
+    except msgspec.DecodeError as error:
+        raise UntrustedError(str(path), f"it cannot be read: {error}", str(directory)) from None
+    if not any(hmac.compare_digest(where.mark, _mark(directory, where, key)) for key in known_keys()):
+        raise UntrustedError(str(path), "it names a database, and you have not made it here", str(directory))
+    return where
+
+
+def _mark(directory: Path, where: Elsewhere, key: bytes) -> str:
+    facts = f"{directory.name}\0{os.stat(directory).st_ino}\0{where.on}\0{where.insecure}".encode()
+    return hashlib.blake2b(facts, key=key, digest_size=20, person=b"bartack-kept").hexdigest()
+
+
+def open_elsewhere(directory: Path, where: Elsewhere) -> PostgresRun:
+    """The run of a directory, as it is kept."""
+    from bartack.depot.postgres._run import PostgresRun  # noqa: PLC0415 - only runs in a database need it
+
+    return PostgresRun(directory, _database(where.on, insecure=where.insecure))
+
+
+@lru_cache(maxsize=8)
+def _database(on: str, *, insecure: bool) -> Database:
+    """A database with one connection for all runs of it that this process reads."""
+    from bartack.depot.postgres._database import Database  # noqa: PLC0415 - only runs in a database need it
+
+    return Database(on, insecure=insecure)

@@ -1,0 +1,232 @@
+"""Runs between a database and the directories of this machine: finding one there, fetching it, moving it in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bartack.core.files import replace_file
+from bartack.depot._archive import unpack_program
+from bartack.depot.directory import SUMMARY_FILE, FileRun
+from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
+from bartack.depot.placed import PROGRAM, PlacedRun
+from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._run import PostgresRun
+from bartack.depot.postgres._schema import VERSION, check_version, migrate, version_of
+from bartack.errors import DepotError, RunNotFoundError
+from bartack.journal import BlobRef
+from bartack.journal.file import JOURNAL_FILE
+
+MOST_LISTED: Final = 1000
+
+
+class Stats(NamedTuple):
+    """What a database holds.
+
+    Attributes:
+        version: Of its tables.
+        runs: How many there are.
+        owned: How many of them are owned now.
+        nodes: How many processes have a lease now.
+        journal_bytes: How long their journals are.
+        content_bytes: How long their large values are.
+        oldest_transaction_s: Since when the oldest transaction of the server is open.
+    """
+
+    version: int
+    runs: int
+    owned: int
+    nodes: int
+    journal_bytes: int
+    content_bytes: int
+    oldest_transaction_s: float
+
+
+class Team:
+    """The runs of a database, for the commands of a person.
+
+    Args:
+        where: The database.
+    """
+
+    def __init__(self, where: Elsewhere) -> None:
+        self.where = where
+        self.database = Database(where.on, insecure=where.insecure)
+
+    @property
+    def name(self) -> str:
+        """What messages call the database."""
+        return self.database.name
+
+    @property
+    def _session(self) -> Session:
+        return self.database.shared
+
+    def prepare(self) -> tuple[int, int]:
+        """Make or update the tables; returns their version before and after."""
+        return migrate(self.database)
+
+    def check(self) -> None:
+        """Raise unless runs can be kept there now.
+
+        Raises:
+            DepotError: They cannot.
+        """
+        check_version(self._session)
+
+    def ids(self) -> list[str]:
+        """The ids of the newest runs, the newest first."""
+        self.check()
+        rows = self._session.rows("SELECT id FROM bartack.run ORDER BY no DESC LIMIT %s", MOST_LISTED)
+        return [row[0] for row in rows]
+
+    def find(self, asked: str) -> str:
+        """The id of the run that is meant: an id, a unique beginning of one, or ``latest``.
+
+        Raises:
+            RunNotFoundError: There is none, or more than one.
+        """
+        ids = self.ids()
+        if asked == "latest" and ids:
+            return ids[0]
+        found = [run for run in ids if run == asked] or [
+            run for run in ids if run.startswith((asked, f"run-{asked}"))
+        ]
+        if len(found) != 1:
+            raise RunNotFoundError(asked, tuple(found[:5]))
+        return found[0]
+
+    def place(self, run_id: str, runs: Path) -> Path:
+        """The directory of a run below ``runs``, which names this database; made if it is not there.
+
+        Raises:
+            DepotError: There is a directory of this id that is kept somewhere else.
+        """
+        path = runs / run_id
+        if path.exists():
+            found = read_elsewhere(path)
+            if found is None or found.on != self.where.on:
+                raise DepotError(self.name, f"{path} is another run of this id, and stays as it is")
+            return path
+        path.mkdir(mode=0o700, parents=True)
+        write_elsewhere(path, self.where)
+        return path
+
+    def show(self, run_id: str, runs: Path) -> Path:
+        """The directory of a run below ``runs``, so that lists find it. Its journal comes when it is read."""
+        path = self.place(run_id, runs)
+        if not (path / SUMMARY_FILE).exists():
+            replace_file(
+                path / SUMMARY_FILE, PostgresRun(path, self.database).summary() or b"{}", synced=False
+            )
+        return path
+
+    def fetch(self, run_id: str, runs: Path) -> Path:
+        """The directory of a run below ``runs``, with its journal and everything that is needed to continue it here.
+
+        Raises:
+            DepotError: Its program is not kept there.
+        """
+        path = self.place(run_id, runs)
+        kept = PostgresRun(path, self.database)
+        kept.catch_up()
+        program = kept.load_program()
+        if program is None:
+            raise DepotError(self.name, f"the program of {run_id} is not kept with it")
+        unpack_program(path, program, PROGRAM)
+        for folder in ("work", "inbox"):
+            (path / folder).mkdir(mode=0o700, exist_ok=True)
+        summary = kept.summary()
+        if summary is not None:
+            replace_file(path / SUMMARY_FILE, summary, synced=False)
+        return path
+
+    def move_in(self, run: PlacedRun) -> None:
+        """Keep a run here that was kept in its directory. The directory stays its working copy.
+
+        Raises:
+            JournalLockedError: It is active.
+            DepotError: There is another run of this id, or the database cannot be used.
+        """
+        self.check()
+        files = FileRun(run.path)
+        alive_us = files.last_sign_of_life_us()
+        refs: dict[BlobRef, None] = {}
+        with files.own() as journal:
+            refs.update((entry.ref, None) for entry in journal.read() if entry.ref is not None)
+            lines = (run.path / JOURNAL_FILE).read_bytes().rstrip(b"\n") + b"\n"
+            crc = int(lines[-11:-3], 16)
+            kept = PostgresRun(run.path, self.database)
+            kept.adopt(lines, journal.synced_seq, crc, [*refs], run.pack(), alive_us)
+            write_elsewhere(run.path, self.where)
+        summary = files.summary()
+        if summary is not None:
+            self._session.rows("UPDATE bartack.run SET summary = %s WHERE id = %s", summary, run.id)
+
+    def move_out(self, run_id: str, runs: Path) -> Path:
+        """Keep a run in its directory below ``runs`` from now on, and no longer here.
+
+        Raises:
+            JournalLockedError: It is active.
+        """
+        path = self.fetch(run_id, runs)
+        kept = PostgresRun(path, self.database)
+        with kept.open_journal() as journal:  # everything is here when it is open, with all large values
+            last = journal.synced_seq
+        kept.catch_up()
+        with suppress(FileNotFoundError):
+            (path / KEPT_FILE).unlink()
+        with FileRun(path).own() as journal:  # which syncs it
+            if journal.synced_seq < last:
+                raise DepotError(self.name, f"the copy of {run_id} in {path} is not complete")
+        PostgresRun(path, self.database).forget()
+        return path
+
+    def stats(self) -> Stats:
+        """What the database holds."""
+        version = version_of(self._session)
+        ((runs, owned, nodes, journal_bytes, content_bytes, oldest),) = self._session.rows(
+            "SELECT (SELECT count(*) FROM bartack.run), (SELECT count(*) FROM bartack.owner WHERE state = 'owned'), "
+            "(SELECT count(*) FROM bartack.node WHERE state = 'live' AND until > clock_timestamp()), "
+            "(SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0)::bigint FROM pg_inherits "
+            "WHERE inhparent = 'bartack.journal'::regclass), "
+            "pg_total_relation_size('bartack.part'), "
+            "coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity "
+            "WHERE datname = current_database()), 0)::float8"
+        )
+        return Stats(version, runs, owned, nodes, journal_bytes, content_bytes, oldest)
+
+    def verify(self, run_id: str, runs: Path) -> int:
+        """Read the whole journal of a run with all its large values; returns how many entries it has.
+
+        Raises:
+            JournalError: Something is damaged or missing.
+        """
+        path = self.place(run_id, runs)
+        kept = PostgresRun(path, self.database)
+        kept.check_kept()
+        count = 0
+        with kept.open_reader() as reader:
+            for entry in reader.read():
+                count = entry.seq
+                if entry.ref is not None:
+                    reader.load_value(entry)
+        return count
+
+
+def known_version() -> int:
+    """The version of the tables that this version of Bartack makes."""
+    return VERSION
+
+
+def listed(team: Team, runs: Path) -> Sequence[Path]:
+    """Directories for the runs of a database below ``runs``, so that they can be listed and read. What is gone there goes here."""
+    ids = team.ids()
+    for path in runs.iterdir() if runs.is_dir() else ():
+        if path.name not in ids and path.name.startswith("run-"):
+            import shutil  # noqa: PLC0415 - slow to load
+
+            shutil.rmtree(path, ignore_errors=True)
+    return [team.show(run_id, runs) for run_id in ids]
