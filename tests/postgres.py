@@ -118,6 +118,13 @@ def _create(where: Cluster, name: str, template: str = "template1") -> str:
     return where.url(name)
 
 
+def empty_database() -> str:
+    """The name of a database without tables of Bartack."""
+    name = f"empty_{next(_numbers)}"
+    _create(cluster(), name)
+    return name
+
+
 def new_database() -> str:
     """A database with the tables of Bartack, of its own."""
     return _create(cluster(), f"test_{next(_numbers)}", "template")

@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.modules import MODULES, SRC, module_of
 
 import bartack.depot
-import bartack.depot.directory
+import bartack.depot._directory
 import bartack.journal.file
 
 CONTRACT: Final = "Only the depot knows where journals are kept"
@@ -29,7 +29,6 @@ NAMED: Final = {
 """Modules that name such a file and do not look for it."""
 
 IN_DIRECTORIES: Final = {
-    "runtime/rundir/layout.py": {"FileRun"},  # a run that has a directory
     "runtime/rundir/find.py": {"FileRuns"},  # the runs of a workspace
     "runtime/hub/create.py": {"FileRuns"},  # a new run of it
     "runtime/client/manage.py": {"FileRuns"},  # a fork beside its run
@@ -78,8 +77,8 @@ def test_the_file_engine_has_one_door_in_the_tree() -> None:
 
 @pytest.mark.requirement("depot-knows-where")
 def test_few_modules_know_that_runs_are_kept_in_directories() -> None:
-    names = {"bartack.depot.directory.FileRun": "FileRun", "bartack.depot.FileRuns": "FileRuns"}
-    assert bartack.depot.directory.FileRun.__name__ == "FileRun"
+    names = {"bartack.depot._directory.FileRun": "FileRun", "bartack.depot.FileRuns": "FileRuns"}
+    assert bartack.depot._directory.FileRun.__name__ == "FileRun"
     assert "FileRuns" in bartack.depot.__all__
 
     found = {name: {names[one] for one in module_of(path).imports if one in names} for name, path in above()}

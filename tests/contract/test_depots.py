@@ -25,8 +25,8 @@ from bartack.depot import (
     RunStore,
     Verdict,
 )
+from bartack.depot._directory import FileRun
 from bartack.depot._memory_run import MemoryRun
-from bartack.depot.directory import FileRun
 from bartack.errors import NodeRunningError, ScheduleError
 from bartack.testing import DepotContract
 from bartack.testing._depot_contract import NIGHTLY

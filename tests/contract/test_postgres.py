@@ -10,6 +10,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
+import pytest
 from tests.postgres import new_database
 
 from bartack.core.clock import Clock
@@ -79,7 +80,8 @@ class InDatabase:
                 return False
             raise JournalPoisonedError("test", "broken by the test")
 
-        carrier.take = take  # type: ignore[method-assign]
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(carrier, "take", take)
 
     def collect(self, keep: Iterable[str] = ()) -> int:
         return collect_blobs(self._first.path, keep=keep)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
+from tests.postgres import cluster, empty_database
 from tests.realcli.programs import require_program
 
 from bartack.language.formatting.format import reformat
@@ -178,6 +179,16 @@ def check_console(block: list[Step], folder: Path, env: dict[str, str] | None = 
             assert as_shown(step.output).fullmatch(result.output), f"{step.command} printed:\n{result.output}"
 
 
+def write_service(folder: Path) -> Path:
+    """A connection service file whose section ``team`` leads to a database without tables of ours."""
+    file = folder / "pg_service.conf"
+    where = cluster()
+    file.write_text(
+        f"[team]\nhost={where.place}\nuser=bartack\ndbname={empty_database()}\n", encoding="utf-8"
+    )
+    return file
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if named(page) not in FOLLOWED], ids=named)
 @pytest.mark.requirement("pages-are-run")
 def test_a_page_does_what_it_says(
@@ -191,6 +202,8 @@ def test_a_page_does_what_it_says(
     if page.name == "test-with-a-real-agent.md":
         require_program("claude")
         require_program("codex")
+    if "service:team" in page.read_text(encoding="utf-8"):
+        monkeypatch.setenv("PGSERVICEFILE", str(write_service(tmp_path_factory.mktemp("service"))))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(OPTIONS, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

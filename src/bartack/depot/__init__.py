@@ -6,9 +6,12 @@ takes runs from it. Where runs are kept in files, a user has one queue and a dir
 
 The journal of a run is the truth about the run. The queue is the truth about who has to take care of it: whether it waits for its
 turn, is owned by a node, rests, is held, or is over. Read ``_kept.py`` for what is promised of runs that are kept, then
-``directory.py``, a run in files. Read ``_contract.py`` for what a queue promises and ``ledger.py`` for the decisions, which every
+``_directory.py``, a run in files. Read ``_contract.py`` for what a queue promises and ``ledger.py`` for the decisions, which every
 queue shares; ``_file.py`` and ``_memory.py`` only keep what was decided. ``_workspaces.py`` knows the workspaces of the user, where
 the runs are that no queue knows.
+
+``postgres/`` keeps runs in a database. ``placed.py`` is a run by its directory, wherever it is kept; ``elsewhere.py`` says how a
+directory names a database, and ``team.py`` moves runs between the two.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Nothing here knows what the entries of a journal mean. These promises are checke
 - only a hub gives signs of life. A process that owns a run for a moment to change something leaves the last one as it was;
 - reading takes no ownership and changes nothing, and a change wakes up every process that watches.
 
-``directory.py`` keeps a run in a directory of this machine, ``_memory_run.py`` in this process.
+``_directory.py`` keeps a run in a directory of this machine, ``_memory_run.py`` in this process.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Final
 from bartack.core.batch import Batch
 from bartack.core.disk import Disk
 from bartack.core.ids import claim_run_dir
+from bartack.depot._directory import SUMMARY_FILE, TREE_LOCK_FILE, FileRun
 from bartack.depot._order import newest_first, note_newest
-from bartack.depot.directory import SUMMARY_FILE, TREE_LOCK_FILE, FileRun
 from bartack.errors import FileAccessError
 from bartack.journal.file import JOURNAL_FILE
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from bartack.core.clock import Clock
 from bartack.core.watch import Watch
-from bartack.depot.directory import FileRun
+from bartack.depot._directory import FileRun
 from bartack.depot.elsewhere import Elsewhere, open_elsewhere, read_elsewhere
 from bartack.errors import UntrustedError
 from bartack.journal import Draft, Durability, Entry, Journal
@@ -32,7 +32,7 @@ class PlacedRun(FileRun):
     """See ``KeptRun``, and the module.
 
     Attributes:
-        page: Shows the processes of the run how long they may go on; set before the run is owned.
+        page: Shows the processes of the run how long they may continue; set before the run is owned.
     """
 
     page: Page | None = None
@@ -57,7 +57,7 @@ class PlacedRun(FileRun):
         return None if self.where is None else open_elsewhere(self.path, self.where)
 
     def _read_from(self) -> PostgresRun | None:
-        """Where it is read from. A directory that somebody else has made is read as it is."""
+        """Where it is read from. A directory that another user has made is read as it is."""
         try:
             return self._kept
         except UntrustedError:

@@ -26,7 +26,13 @@
     │   ├── JournalClosedError           BT209
     │   ├── EntryError                   BT210   (also ValueError)
     │   ├── BlobMissingError             BT211
-    │   └── BlobCorruptError             BT212
+    │   ├── BlobCorruptError             BT212
+    │   └── DepotError                   BT214
+    │       ├── DepotUnavailableError    BT215
+    │       ├── DepotSchemaError         BT216
+    │       ├── DepotRewoundError        BT217
+    │       ├── DepotInsecureError       BT218
+    │       └── DepotRefusedError        BT219
     ├── RunError                         BT300
     │   ├── RunNotFoundError             BT301
     │   ├── RunFailedError               BT302

@@ -9,8 +9,8 @@ owns the run, and that no entry is missing before them. So three things can beco
 - it was *written*, now or by an earlier attempt whose answer was lost: it is added to the copy in the directory of the run
   (``mirror.py``), and acknowledged;
 - the run has another owner: nothing was written. The journal is lost for this process and refuses everything;
-- nobody knows yet: the carrier sends it again until it is known. Meanwhile ``finish_commit`` is false, nothing that rests on the
-  commit is told to anybody, and the owner's lease decides how long its processes may go on.
+- it is not known yet: the carrier sends it again until it is. Meanwhile ``finish_commit`` is false, nothing that rests on the
+  commit leaves the process, and the owner's lease decides how long its processes may continue.
 
 Only when the carrier gives up, because this process has to end, is the outcome unknown: that is poison, as on a disk, and the
 next owner reads what is there.
@@ -129,7 +129,7 @@ def first_commit(
     clock: Clock | None = None,
     veil: Veil | None = None,
 ) -> Commit:
-    """The first commit of a journal, which begins with these groups. Nobody owns it then."""
+    """The first commit of a journal, which begins with these groups. It has no owner then."""
     noted = _NotedBlobs(blobs)
     stage = Stage(noted, clock or SystemClock(), 0, veil)
     stage.add_own(OPENED, Opened(FORMAT, 1, os.getpid(), f"bartack {__version__}"))
@@ -143,6 +143,7 @@ def first_commit(
     return Commit(1, stage.last_seq, 1, crc, b"".join(lines), noted.take())
 
 
+# Long because every argument is explained; it only opens.
 def open_shared(
     directory: str | os.PathLike[str],
     lock: FileLock,

@@ -38,9 +38,9 @@ class History:
         was_asked: A prompt was sent.
         was_begun: The agent has shown that it works on one, so it has the prompt; one that was killed before may have lost it.
         cost_usd: What the session had cost at last, as the agent counts it.
-        delivered: The calls of our tools whose replies the model shows that it has: it has gone on after them.
+        delivered: The calls of our tools whose replies the model shows that it has: it has continued after them.
         undelivered: Those whose replies may be lost. An agent that reports the end of a call may die before it has written that
-            into its session, so the report alone is no proof.
+            into its session, so the report alone does not prove it.
         asked_for: What the newest prompt was marked with.
         answer: The whole answer to the newest prompt, if it came: the message.
         turn: What happened since the newest prompt.
@@ -157,5 +157,5 @@ class History:
                 self.cost_usd = self.cost_usd if self.turn.cost_seen is None else self.turn.cost_seen
             case _:
                 return
-        if self.turn.replies > replies:  # the model has gone on
+        if self.turn.replies > replies:  # the model has continued
             self._shown.update(self._listed, self.turn.tools_ended[:ended])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bartack.depot.elsewhere import Elsewhere
-    from bartack.depot.postgres.fetching import Team
+    from bartack.depot.team import Team
 
 ON_HELP: Final = "a PostgreSQL database (postgresql://… or service:NAME)"
 INSECURE_HELP: Final = (
@@ -45,7 +46,7 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
                 )
             return None
         if not self.here:
-            raise UsageError(command, "a run in a database is run by the process that is told to: add --here")
+            raise UsageError(command, "this machine has to run it: add --here")
         from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs start faster without it
 
         where = Elsewhere(self.on, self.insecure)
@@ -67,14 +68,14 @@ database_options = grouped(
 
 def open_team(where: Elsewhere) -> Team:
     """The runs of a database."""
-    from bartack.depot.postgres.fetching import Team  # noqa: PLC0415 - only these commands need it
+    from bartack.depot.team import Team  # noqa: PLC0415 - only these commands need it
 
     return Team(where)
 
 
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:
     if given:
-        context.meta[ON] = given
+        context.meta[ON] = partial(show_runs_of, context, given)
 
 
 def _note_insecure(context: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -103,13 +104,13 @@ def shows_database(command: click.decorators.FC) -> click.decorators.FC:
     return on(insecure(command))
 
 
-def show_runs_of(context: click.Context) -> str:
+def show_runs_of(context: click.Context, on: str) -> str:
     """The directory in which a command finds the runs of the database that ``--on`` names, instead of a workspace."""
     from bartack.core.user_home import user_home  # noqa: PLC0415 - only these commands need it
     from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - likewise
-    from bartack.depot.postgres.fetching import listed  # noqa: PLC0415 - likewise
+    from bartack.depot.team import listed  # noqa: PLC0415 - likewise
 
-    where = Elsewhere(context.meta[ON], bool(context.meta.get(_INSECURE_GIVEN)))
+    where = Elsewhere(on, bool(context.meta.get(_INSECURE_GIVEN)))
     place = shown_place(user_home(), where)
     runs = place / ".bartack" / "runs"
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)

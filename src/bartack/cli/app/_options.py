@@ -20,15 +20,13 @@ json_option = click.option(
 
 _SETTINGS: Final = "bartack.toml"
 ON: Final = "bartack.on"
-"""In the context of a command: the database whose runs it reads; see ``_database.py``."""
+"""In the context of a command: finds the directory in which the runs of a database are shown; see ``_database.py``."""
 
 
 def _find_workspace(context: click.Context, parameter: click.Parameter, given: str) -> str:
     """The named workspace, else the nearest directory upwards with a bartack.toml, else the current directory."""
     if ON in context.meta:
-        from bartack.cli.app._database import show_runs_of  # noqa: PLC0415 - only runs in a database need it
-
-        return show_runs_of(context)
+        return str(context.meta[ON]())
     source = context.get_parameter_source(parameter.name or "")
     return find_workspace_of(given, named=source is not click.core.ParameterSource.DEFAULT)
 

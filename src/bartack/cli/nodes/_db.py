@@ -20,7 +20,7 @@ from bartack.runtime.rundir.find import runs_dir
 from bartack.runtime.rundir.origin import check_own
 
 if TYPE_CHECKING:
-    from bartack.depot.postgres.fetching import Team
+    from bartack.depot.team import Team
 
 on_option = click.option("--on", required=True, metavar="DATABASE", help=f"The database: {ON_HELP}.")
 insecure_option = click.option(

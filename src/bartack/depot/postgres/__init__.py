@@ -5,5 +5,5 @@ large values; and who owns it. Every append proves the ownership in the statemen
 ``schema/0001.sql``), so a process that has lost a run writes nothing, however late it wakes up.
 
 Read ``schema/0001.sql`` first (tables, and the functions that decide), then ``_carrier.py`` (how commits get there), ``_lease.py``
-(how long an owner may go on without an answer) and ``_run.py`` (a run, as everything above sees it).
+(how long an owner may continue without an answer) and ``_run.py`` (a run, as everything above sees it).
 """

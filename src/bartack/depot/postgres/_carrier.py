@@ -2,9 +2,9 @@
 
 While a statement is under way, more commits come; the next statement takes them all. That is group commit without a timer.
 
-**What becomes of a commit** is what the database tells, and nothing else. A connection that is cut, a restart, a failover or a
-timeout tells nothing: the same bytes are sent again until an answer comes. An earlier attempt may have been written, or may
-still be running in its backend. Then ``append`` finds the row, or waits for it, and tells *look*; ``told`` compares what stands
+**What becomes of a commit** is what the database answers, and nothing else. A connection that is cut, a restart, a failover or a
+timeout is not an answer: the same bytes are sent again until an answer comes. An earlier attempt may have been written, or may
+still be running in its backend. Then ``append`` finds the row, or waits for it, and answers *look*; ``look`` compares what stands
 there with what was sent. The same place, CRC and fence are the same bytes, because a CRC covers all lines before it: the commit is
 kept. A higher fence of the run means that it has another owner, and that nothing of this one is ever written again.
 """
@@ -43,7 +43,7 @@ Done = Callable[[BartackError | None], None]
 
 
 class Parcel:
-    """One commit on its way, and who is told what became of it."""
+    """One commit on its way, and the function that learns what became of it."""
 
     def __init__(
         self, run: int, name: str, team: str, commit: Commit, read: Callable[[BlobRef], bytes], done: Done
@@ -102,28 +102,30 @@ class Courier(Closing):
                     batch = self._send(connection, batch)
             except DepotUnavailableError as error:
                 if self._ends:
-                    _tell_all(
+                    _finish_all(
                         batch, JournalPoisonedError(self._database.name, f"the outcome is not known: {error}")
                     )
                     return
                 self._wait(tries)
                 tries += 1
             except BartackError as error:
-                _tell_all(batch, error)
+                _finish_all(batch, error)
                 return
 
     def _send(self, connection: Connection, batch: list[Parcel]) -> list[Parcel]:
         """Send a batch once. Returns what has to be sent again."""
         for parcel in batch:
             upload(connection, parcel.run, parcel.team, parcel.commit.blobs, parcel.read)
-        told = dict(
+        outcomes = dict(
             connection.execute(
-                "SELECT run, told FROM bartack.append(%s, %s, %s, %s, %s, %s)", _columns(batch), binary=True
+                "SELECT run, outcome FROM bartack.append(%s, %s, %s, %s, %s, %s)",
+                _columns(batch),
+                binary=True,
             ).fetchall()
         )
         doubtful = list[Parcel]()
         for parcel in batch:
-            match told.get(parcel.run):
+            match outcomes.get(parcel.run):
                 case "written":
                     parcel.done(None)
                 case "lost":
@@ -135,7 +137,7 @@ class Courier(Closing):
     def _look(self, connection: Connection, batch: list[Parcel]) -> list[Parcel]:
         """Find out what became of commits that may have been written before."""
         rows = connection.execute(
-            "SELECT run, owner_fence, fence, last, crc, ends FROM bartack.told(%s, %s)",
+            "SELECT run, owner_fence, fence, last, crc, ends FROM bartack.look(%s, %s)",
             ([parcel.run for parcel in batch], [parcel.commit.seq for parcel in batch]),
         ).fetchall()
         found = {row[0]: row[1:] for row in rows}
@@ -175,7 +177,7 @@ def _columns(batch: Sequence[Parcel]) -> tuple[list[object], ...]:
     )
 
 
-def _tell_all(batch: Sequence[Parcel], error: BartackError) -> None:
+def _finish_all(batch: Sequence[Parcel], error: BartackError) -> None:
     for parcel in batch:
         parcel.done(error)
 

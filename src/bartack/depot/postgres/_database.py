@@ -192,7 +192,7 @@ class Session(Closing):
 
     def _rows(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         with self.use() as connection:
-            cursor = connection.execute(statement, values)  # pyright: ignore[reportArgumentType, reportCallIssue] - a literal of ours
+            cursor = connection.execute(statement.encode(), values)
             return [] if cursor.description is None else cursor.fetchall()
 
     def drop(self) -> None:

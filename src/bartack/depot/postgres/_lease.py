@@ -113,7 +113,7 @@ class Node(Closing):
         try:
             found = session.rows("SELECT state, now_us FROM bartack.beat(%s)", self.id)
         except DepotUnavailableError:
-            return  # the page shows how long it may go on
+            return  # the page shows how long it may continue
         except DepotError:
             session.drop()
             return

@@ -86,7 +86,7 @@ class Ownership:
 
     Attributes:
         fence: Its number.
-        is_shown_alive: A hub runs the run, and others were told.
+        is_shown_alive: A hub runs the run, and the database knows it.
     """
 
     def __init__(self, node: Node, database: Database, run: int, fence: int) -> None:
@@ -119,16 +119,19 @@ class Ownership:
         """
         node = Node(database, seat_of(directory), boot, page, lease_s)
         try:
-            ((told, fence, owner, wait_s),) = session.rows(
-                "SELECT told, fence, owner, wait_s FROM bartack.claim_run(%s, %s, %s)", node.id, run, GRACE_S
+            ((outcome, fence, owner, wait_s),) = session.rows(
+                "SELECT outcome, fence, owner, wait_s FROM bartack.claim_run(%s, %s, %s)",
+                node.id,
+                run,
+                GRACE_S,
             )
         except BaseException:
             node.close()
             raise
-        if told == "claimed":
+        if outcome == "claimed":
             return cls(node, database, run, fence)
         node.close()
-        if told == "gone":
+        if outcome == "gone":
             raise JournalNotFoundError(name)
         raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
 

@@ -20,7 +20,7 @@ from bartack.core.clock import Clock
 from bartack.core.disk import RealDisk
 from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
-from bartack.depot.directory import FileRun
+from bartack.depot._directory import FileRun
 from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import LEASE_S, Page
@@ -68,13 +68,13 @@ class PostgresRun(FileRun):
     """See ``KeptRun``, and the module.
 
     Attributes:
-        page: Shows the processes of the run how long they may go on, while this process owns it.
+        page: Shows the processes of the run how long they may continue, while this process owns it.
 
     Args:
         path: Its directory on this machine.
         database: Where it is kept.
         page: See above.
-        lease_s: How long they may go on without an answer of the database.
+        lease_s: How long they may continue without an answer of the database.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ def migrate(database: Database) -> tuple[int, int]:
 
     Raises:
         DepotSchemaError: The server is too old, or a newer Bartack has migrated it.
-        DepotRefusedError: This user may not make the tables.
+        DepotRefusedError: This user has no right to make the tables.
     """
     with database.session() as session, session.use() as connection:
         (server,) = session.rows("SELECT current_setting('server_version_num')::int")

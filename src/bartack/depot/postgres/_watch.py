@@ -34,7 +34,7 @@ class RowWatch(Closing):
         self._seen = look()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """See ``Watch.wait``. A database that does not answer is no change."""
+        """See ``Watch.wait``. A database that does not answer has not changed."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:

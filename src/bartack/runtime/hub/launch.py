@@ -184,7 +184,7 @@ def _drive(
 
 
 def _open_lease(run: RunDir) -> int | None:
-    """The descriptor of a lease page for a run that is kept in a database: its owner may go on as long as that answers."""
+    """The descriptor of a lease page for a run that is kept in a database: its owner may continue as long as that answers."""
     if run.where is None:
         return None
     from bartack.supervision.process.lease import LeasePage  # noqa: PLC0415 - other runs start faster without it

@@ -92,7 +92,7 @@ CREATE INDEX ON bartack.blob (team, sha256);
 -- The fence, the gap and the line are checked and written by one statement. The lock on the owner is shared, so that appends of
 -- other transactions to the same row leave no dead version of it, and one that changes the owner waits for them.
 CREATE FUNCTION bartack.append(runs bigint[], fences int[], seqs bigint[], lasts bigint[], crcs bigint[], texts bytea[])
-RETURNS TABLE (run bigint, told text) LANGUAGE sql SET search_path = pg_catalog AS $$
+RETURNS TABLE (run bigint, outcome text) LANGUAGE sql SET search_path = pg_catalog AS $$
   WITH held AS MATERIALIZED (
     SELECT a.* FROM unnest($1, $2, $3, $4, $5, $6) AS a(run, fence, seq, last, crc, lines)
     JOIN bartack.owner o ON o.run = a.run AND o.fence = a.fence AND o.state = 'owned' ORDER BY o.run FOR SHARE OF o),
@@ -104,8 +104,8 @@ RETURNS TABLE (run bigint, told text) LANGUAGE sql SET search_path = pg_catalog 
   SELECT a.run, CASE WHEN w.run IS NOT NULL THEN 'written' WHEN h.run IS NULL THEN 'lost' ELSE 'look' END
   FROM unnest($1) AS a(run) LEFT JOIN held h USING (run) LEFT JOIN written w USING (run) $$;
 
--- What is there at these places, for commits whose append has told nothing or 'look'.
-CREATE FUNCTION bartack.told(runs bigint[], seqs bigint[])
+-- What is there at these places, for commits whose append has answered nothing or 'look'.
+CREATE FUNCTION bartack.look(runs bigint[], seqs bigint[])
 RETURNS TABLE (run bigint, owner_fence int, fence int, last bigint, crc bigint, ends bigint) LANGUAGE sql STABLE
 SET search_path = pg_catalog AS $$
   SELECT a.run, CASE WHEN o.state = 'owned' THEN o.fence ELSE -1 END, j.fence, j.last, j.crc,
@@ -175,7 +175,7 @@ END $$;
 
 -- Owns one run. A run of a node that is late by more than its grace is freed first: the node cannot be running it any more.
 CREATE FUNCTION bartack.claim_run(me int, its_run bigint, grace_s float8)
-RETURNS TABLE (told text, fence int, owner text, wait_s float8) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+RETURNS TABLE (outcome text, fence int, owner text, wait_s float8) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
 DECLARE mine bartack.owner; other bartack.node; c timestamptz;
 BEGIN

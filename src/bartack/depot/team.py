@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from bartack.core.files import replace_file
 from bartack.depot._archive import unpack_program
-from bartack.depot.directory import SUMMARY_FILE, FileRun
+from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PROGRAM, PlacedRun
 from bartack.depot.postgres._database import Database, Session
