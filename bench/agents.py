@@ -81,7 +81,7 @@ def harvest(directory: str, size: int) -> Sample:
     """Milliseconds to find the result in a stream."""
     with Stream.open("bench", Path(directory, "call"), "claude") as stream:
         began = perf_counter()
-        past = Past(stream.read_forwards(SKIPPED), partial(StreamUsage, {}, None))
+        past = Past(stream.read_lines(SKIPPED), partial(StreamUsage, {}, None))
         took = perf_counter() - began
     assert past.answer is not None
     return Sample(value=took * 1e3)
@@ -91,7 +91,7 @@ def harvest_memory(directory: str, size: int) -> Sample:
     """The memory that reading a whole stream takes at most, in MB."""
     with Stream.open("bench", Path(directory, "call"), "claude") as stream:
         tracemalloc.start()
-        past = Past(stream.read_forwards(SKIPPED), partial(StreamUsage, {}, None))
+        past = Past(stream.read_lines(SKIPPED), partial(StreamUsage, {}, None))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert past.answer is not None

@@ -219,7 +219,7 @@ class ClaudeCall:
 
     def _read_past(self, folder: Path) -> Past:
         spending = partial(StreamUsage, self._adapter.surroundings.prices, self._request.budget.usd)
-        return Past(Stream(folder, -1).read_forwards(SKIPPED), spending)
+        return Past(Stream(folder, -1).read_lines(SKIPPED), spending)
 
     def _count(self, processes: list[StreamUsage]) -> None:
         for spending in processes:

@@ -1,5 +1,7 @@
 """What the stream of a conversation says about attempts of dead hubs: the answer that came, and what they used.
 
+A stream may be long, so of a reply of a model only what it used is decoded, and of what tools returned nothing.
+
 Marks of ours divide it: ``bartack.begun`` before the first attempt of a step, ``bartack.started`` before each process,
 ``bartack.sent`` before each prompt, ``bartack.tool`` with the result of a tool.
 """
@@ -10,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from bartack.agents.claude._own_tools import FinishedTool
-from bartack.agents.claude._spent import StreamUsage
+from bartack.agents.claude._spent import REPLY, StreamUsage, skim_reply
 from bartack.agents.claude._turn import Turn
 from bartack.agents.program._json_lines import Json, JsonLine, text_of
-from bartack.agents.program._stream import BEGUN, SENT, STARTED
+from bartack.agents.program._stream import BEGUN, SENT, STARTED, read_object
 
 TOOL: Final = "bartack.tool"
 SKIPPED: Final = (b'{"type":"user"', b'{"type":"stream_event"')
@@ -23,7 +25,7 @@ SKIPPED: Final = (b'{"type":"user"', b'{"type":"stream_event"')
 class Past:
     """What was read. ``new_spending`` counts what one process used."""
 
-    def __init__(self, lines: Iterable[JsonLine], new_spending: Callable[[], StreamUsage]) -> None:
+    def __init__(self, lines: Iterable[bytes], new_spending: Callable[[], StreamUsage]) -> None:
         self.processes: list[StreamUsage] = []
         """What each process used."""
         self.finished: dict[str, FinishedTool] = {}
@@ -35,12 +37,21 @@ class Past:
         self._turn = Turn()
         self._new_spending = new_spending
         for line in lines:
-            self._take(line)
+            reply = skim_reply(line) if line.startswith(REPLY) else None
+            if reply is None:
+                self._read(line)
+            elif self.processes:  # a turn learns from replies only what its own process acts on
+                self.processes[-1].take_reply(reply)
 
     @property
     def answer(self) -> JsonLine | None:
         """What may be the answer: a result with no work left in the background."""
         return None if self._turn.works_in_background else self.result
+
+    def _read(self, line: bytes) -> None:
+        read = read_object(line)
+        if read is not None:
+            self._take(read)
 
     def _take(self, line: JsonLine) -> None:
         value = line.value

@@ -7,7 +7,9 @@ spent. What no result settles is estimated by the prices of models: each reply i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from bartack.agents._prices import cost_usd, find_price
 from bartack.agents.program._json_lines import Json, count_of, member, object_of, text_of
@@ -17,6 +19,51 @@ from bartack.agents.usage import total_usage
 
 SYNTHETIC: Final = "<synthetic>"
 """The model of replies that the program writes itself."""
+REPLY: Final = b'{"type":"assistant",'
+"""How a line with a reply of a model begins."""
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Tokens(msgspec.Struct, gc=False):
+    """The tokens of replies, as their lines name them."""
+
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_input_tokens: Count = 0
+    cache_creation_input_tokens: Count = 0
+
+    def add(self, more: Tokens) -> None:
+        """Count those of another reply."""
+        self.input_tokens += more.input_tokens
+        self.output_tokens += more.output_tokens
+        self.cache_read_input_tokens += more.cache_read_input_tokens
+        self.cache_creation_input_tokens += more.cache_creation_input_tokens
+
+
+class ModelReply(msgspec.Struct, gc=False):
+    """What a reply of a model was, but for its content."""
+
+    id: str = ""
+    model: str = ""
+    usage: Tokens = msgspec.field(default_factory=Tokens)
+
+
+class _ReplyLine(msgspec.Struct, gc=False):
+    type: str
+    message: ModelReply
+
+
+_REPLIES: Final = msgspec.json.Decoder(_ReplyLine)
+
+
+def skim_reply(line: bytes) -> ModelReply | None:
+    """The reply in a line, whose content is not decoded; ``None``: the line has to be read as a whole to know."""
+    try:
+        read = _REPLIES.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return read.message if read.type == "assistant" else None
 
 
 class StreamUsage:
@@ -31,27 +78,39 @@ class StreamUsage:
         self._prices = prices
         self._reserved_usd = reserved_usd
         self._settled: list[Usage] = []
-        self._open: list[Usage] = []
+        self._open: dict[str, Tokens] = {}
+        """What no result has settled, by model, but for ``_new``."""
+        self._new: list[ModelReply] = []
+        """Replies since ``usage`` was read: in the past of a stream a result settles most before they are added up."""
         self._ids: set[str] = set()
         self._is_list_price = True
-        self._unpriced = False
 
     def take(self, line: Json) -> bool:
         """Take a line; returns whether it changes anything."""
         match text_of(line, "type"):
             case "assistant":
-                return self._take_reply(object_of(line, "message"))
+                return self.take_reply(_reply_of(object_of(line, "message")))
             case "result":
                 return self._settle(line)
             case _:
                 return False
 
+    def take_reply(self, reply: ModelReply) -> bool:
+        """Take a line that is a reply."""
+        if not reply.id or reply.id in self._ids or reply.model == SYNTHETIC:
+            return False
+        self._ids.add(reply.id)
+        self._new.append(reply)
+        return True
+
     @property
     def usage(self) -> Usage:
         """All of it. The turns are the replies of models, those of subagents included."""
-        counted = total_usage([*self._settled, *self._open])
+        self._add_up()
+        unsettled = [_usage(tokens, find_price(model, self._prices)) for model, tokens in self._open.items()]
+        counted = total_usage([*self._settled, *unsettled])
         cost = counted.cost_usd
-        if self._unpriced and self._reserved_usd is not None:
+        if self._reserved_usd is not None and any(one.cost_usd is None for one in unsettled):
             cost = max(cost or 0.0, self._reserved_usd)
         return Usage(
             input_tokens=counted.input_tokens,
@@ -65,33 +124,19 @@ class StreamUsage:
     @property
     def is_estimated(self) -> bool:
         """Whether some of it was not said by the program, or not at its list prices."""
-        return bool(self._open) or not self._is_list_price
+        return bool(self._open or self._new) or not self._is_list_price
 
-    def _take_reply(self, message: Json) -> bool:
-        reply_id, model = text_of(message, "id"), text_of(message, "model")
-        if not reply_id or reply_id in self._ids or model == SYNTHETIC:
-            return False
-        self._ids.add(reply_id)
-        usage = Usage(
-            input_tokens=count_of(message, "usage", "input_tokens"),
-            output_tokens=count_of(message, "usage", "output_tokens"),
-            cache_read_tokens=count_of(message, "usage", "cache_read_input_tokens"),
-            cache_write_tokens=count_of(message, "usage", "cache_creation_input_tokens"),
-        )
-        price = find_price(model, self._prices)
-        if price is None:
-            self._unpriced = True
-            self._open.append(usage)
-        else:
-            self._open.append(_priced(usage, cost_usd(usage, price)))
-        return True
+    def _add_up(self) -> None:
+        for reply in self._new:
+            self._open.setdefault(reply.model, Tokens()).add(reply.usage)
+        self._new.clear()
 
     def _settle(self, result: Json) -> bool:
         if not isinstance(member(result, "model_usage_since_last_result"), dict):
             return False
         models = object_of(result, "model_usage_since_last_result")
         self._open.clear()
-        self._unpriced = False
+        self._new.clear()
         self._settled.append(Usage(cost_usd=0.0))
         for model in models:
             used = object_of(models, model)
@@ -108,14 +153,20 @@ class StreamUsage:
         return True
 
 
-def _priced(usage: Usage, cost: float) -> Usage:
-    return Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        cost_usd=cost,
+def _reply_of(message: Json) -> ModelReply:
+    """The same as ``skim_reply``, of an object whose members may be anything."""
+    tokens = Tokens(*(count_of(message, "usage", name) for name in Tokens.__struct_fields__))
+    return ModelReply(text_of(message, "id"), text_of(message, "model"), tokens)
+
+
+def _usage(tokens: Tokens, price: Price | None) -> Usage:
+    usage = Usage(
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_read_tokens=tokens.cache_read_input_tokens,
+        cache_write_tokens=tokens.cache_creation_input_tokens,
     )
+    return usage if price is None else msgspec.structs.replace(usage, cost_usd=cost_usd(usage, price))
 
 
 def _amount(value: object) -> float:

@@ -8,7 +8,8 @@ append-only and never shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,6 +27,8 @@ SENT: Final = "bartack.sent"
 MARKS: Final = (b'{"type":"bartack.',)
 """How lines of ours begin."""
 SESSION: Final = "session"
+BLOCK: Final = 256 * 1024
+"""Bytes that are read at once: few enough to stay in a cache of the processor while lines are looked for."""
 
 
 class Stream(Closing):
@@ -64,14 +67,20 @@ class Stream(Closing):
         """Release the conversation."""
         os.close(self._fd)
 
-    def read_forwards(self, skip: tuple[bytes, ...] = ()) -> Iterator[JsonLine]:
-        """All lines from the first one on, but for those that begin with one of ``skip``: they are not even decoded."""
-        is_whole = True
-        with open(self.path, "rb") as file:
-            while raw := file.readline(MAX_JSON_LINE):
-                began, is_whole = is_whole, raw.endswith(b"\n")
-                if began and is_whole and not raw.startswith(skip):
-                    yield from _objects([raw.strip()])
+    def read_lines(self, skip: tuple[bytes, ...] = ()) -> Iterator[bytes]:
+        """All lines from the first one on, as they are in the file, but for those that begin with one of ``skip``.
+
+        A torn line is left out, and so is one that is longer than ``MAX_JSON_LINE``.
+        """
+        with open(self.path, "rb", buffering=0) as file:
+            yield from _whole_lines(file, skip)
+
+    def read_forwards(self) -> Iterator[JsonLine]:
+        """The objects in these lines; other lines are left out."""
+        for line in self.read_lines():
+            read = read_object(line)
+            if read is not None:
+                yield read
 
     def _newline(self) -> bytes:
         with open(self.path, "rb") as file:
@@ -85,11 +94,29 @@ class Stream(Closing):
             data = data[os.write(self._fd, data) :]
 
 
-def _objects(lines: Iterable[bytes]) -> Iterator[JsonLine]:
-    for line in lines:
-        read = read_json_line(line) if line else None
-        if isinstance(read, JsonLine):
-            yield read
+def read_object(line: bytes) -> JsonLine | None:
+    """The object in a line of a stream, if there is one."""
+    read = read_json_line(line.strip())
+    return read if isinstance(read, JsonLine) else None
+
+
+def _whole_lines(file: FileIO, skip: tuple[bytes, ...]) -> Iterator[bytes]:
+    """Lines without their newlines. What is left out is never in memory as a whole."""
+    rest, is_left_out = b"", False
+    while data := file.read(BLOCK):
+        start = 0
+        while (newline := data.find(b"\n", start)) >= 0:
+            if rest or is_left_out:
+                line, rest = rest + data[:newline], b""
+                if not is_left_out and len(line) < MAX_JSON_LINE and not line.startswith(skip):
+                    yield line
+                is_left_out = False
+            elif newline - start < MAX_JSON_LINE and not data.startswith(skip, start, newline):
+                yield data[start:newline]
+            start = newline + 1
+        rest += data[start:]
+        if is_left_out or len(rest) >= MAX_JSON_LINE or rest.startswith(skip):
+            rest, is_left_out = b"", True
 
 
 def load_session(folder: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bartack.agents.program import _stream
 from bartack.agents.program._json_lines import JsonLine, JsonLines, count_of, objects_of, text_of
 from bartack.agents.program._stream import MARKS, SENT, Stream, load_session, save_session
 from bartack.agents.protocol.lines import BadLine
@@ -94,6 +95,28 @@ def test_a_long_stream_is_read_without_keeping_all_of_it(stream: Stream) -> None
 
     assert found == [2]
     assert most < 16_000_000
+
+
+@pytest.mark.parametrize(
+    ("beginning", "longest"), [(b'{"type":"user","x":"', 2**24), (b'{"type":"other","x":"', 1_000_000)]
+)
+def test_a_line_that_is_left_out_is_never_kept_as_a_whole(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, beginning: bytes, longest: int
+) -> None:
+    monkeypatch.setattr(_stream, "MAX_JSON_LINE", longest)
+    with open(stream.path, "ab") as file:
+        file.write(beginning)
+        for _ in range(20):
+            file.write(b"x" * 1_000_000)
+        file.write(b'"}\n{"n":1}\n')
+
+    tracemalloc.start()
+    found = list(stream.read_lines((b'{"type":"user"',)))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert found[1:] == [b'{"n":1}']
+    assert most < 4_000_000
 
 
 def test_the_id_of_a_session_is_there_after_it_was_saved(tmp_path: Path) -> None:
