@@ -21,13 +21,17 @@ from bartack.testing import ClaudeSandbox, ModelServer
 
 PROGRAM: Final = """
 import time
-from bartack import Context, worker
+from bartack import Context, step, worker
+
+@step
+def write_note() -> str:
+    return "x"
 
 @worker
 async def main(ctx: Context, script: str, count: int) -> list[float]:
     async def note() -> str:
         "Take a note."
-        await ctx.step("note", lambda: "x")
+        await write_note()
         return "noted"
 
     tools = [note] if script == "tool" else []
@@ -38,11 +42,15 @@ async def main(ctx: Context, script: str, count: int) -> list[float]:
         times.append(time.monotonic() - began)
     return times
 """
+CALLS: Final = 6
+"""Tool calls of a turn. The first one of a process is slower than the others, by more than what is measured."""
 NOTE: Final = ToolSpec("note", "Take a note.", {"type": "object", "additionalProperties": False})
+NOTED: Final = {"tool_result": "noted"}
+"""What the next request has, if the tool has done its work."""
 
 
 class Turns(NamedTuple):
-    """Milliseconds of a turn, and of the tool call in it: from the reply that calls it to the request that has its result."""
+    """Milliseconds of a turn, and of a tool call in it: from the reply that calls it to the request that has its result."""
 
     whole_ms: float
     tool_ms: float
@@ -58,11 +66,12 @@ class Stage(ABC):
     def __init__(self, directory: str, stack: ExitStack) -> None:
         scripts: Mapping[str, list[dict[str, object]]] = {
             "say": [{"text": "hello"}],
-            "read": [
-                {"tools": [{"name": "Read", "input": {"file_path": "{{cwd}}/note.txt"}}]},
-                {"text": "read"},
+            "read": [_call("Read", file_path="{{cwd}}/note.txt")] * CALLS + [{"text": "read"}],
+            "tool": [
+                _call(self.tool),
+                *[{**_call(self.tool), "expect": NOTED}] * (CALLS - 1),
+                {"text": "noted", "expect": NOTED},
             ],
-            "tool": [{"tools": [{"name": self.tool, "input": {}}]}, {"text": "noted"}],
         }
         self.server = stack.enter_context(ModelServer(scripts))
         self.box = stack.enter_context(ClaudeSandbox(Path(directory, "box"), self.server, network="shared"))
@@ -98,10 +107,16 @@ class Stage(ABC):
         """One turn."""
 
     def _tool_ms(self, before: int) -> float:
+        self.server.check()
         asked = [request for request in self.server.requests[before:] if request.script]
         gaps = [
             (later.started_at - earlier.ended_at) * 1e3
             for earlier, later in pairwise(asked)
-            if (earlier.step, later.step) == (0, 1)
+            if later.step == earlier.step + 1
         ]
         return median(gaps) if gaps else 0.0
+
+
+def _call(tool: str, **given: str) -> dict[str, object]:
+    """The step of a script that calls a tool."""
+    return {"tools": [{"name": tool, "input": given}]}
