@@ -1,21 +1,36 @@
 """What real agents may do: a tool call gets the same verdict with Claude Code, Codex and an ACP agent, and none gets around it.
 
-The whole table is in ``tests/unit/agents/decision_table.py``. A verdict is seen by what is on disk afterwards.
+The table is in ``tests/unit/agents/decision_table.py``; ``decision_calls.py`` has the calls by which an agent tries it. A verdict
+is seen by the transcript, by what the agent tells its model, and by what is on disk afterwards.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 from tests.realcli.conftest import MakeSandbox
-from tests.realcli.crew import KINDS, Crew, Kind, shell
+from tests.realcli.crew import KINDS, Crew, Kind
+from tests.realcli.decision_calls import (
+    CANNOT,
+    NEEDS_PATH,
+    NOT_READING,
+    NOTEBOOK,
+    ONLY_READING,
+    Deed,
+    Outcome,
+    command,
+    deeds_of,
+    impossible_of,
+    name_of,
+    outcomes,
+    write,
+)
 from tests.realcli.other_user import NOBODY, as_nobody, give_away
 from tests.realcli.programs import require_program
 from tests.unit.agents.decision_table import (
@@ -28,7 +43,6 @@ from tests.unit.agents.decision_table import (
     PROTECT,
     RUNS,
     TABLE,
-    Row,
 )
 
 from bartack.agents._permissions import Mode
@@ -38,6 +52,17 @@ from bartack.testing import ClaudeSandbox, ModelServer
 pytestmark = pytest.mark.requirement("verdicts-hold-for-real-agents")
 
 THINK: Final = 'return await ctx.think("[[script:{}]] do it")'
+COMMAND: Final = """
+from bartack.errors import AgentError
+inputs = {{"goal": "x", "task_files": [], "clarifications": [], "conflict_resolutions": []}}
+inputs["iteration"] = {{"round": 1, "cause": "start", "findings": []}}
+try:
+    await ctx.command("implement", inputs, task_id="T-1", refused_paths=["state"], prompt="[[script:{}]] do it")
+except AgentError:
+    return "its answer has no value"
+"""
+LEAST: Final[dict[Kind, int]] = {"claude": 42, "codex": 34, "acp": 40}
+"""How many rows of the table each agent tries."""
 RAISES: Final = """
 from bartack.agents._tool_permissions import ToolPermissions
 def decide(self, use):
@@ -58,74 +83,30 @@ def decide(self, use):
     return right(self, use)
 ToolPermissions.decide = decide
 """
-PATCH: Final = "*** Begin Patch\n{files}*** End Patch\n"
-ADDED: Final = "*** Add File: {path}\n+x\n"
-
-
-class Deed(NamedTuple):
-    """Something that the model wants to be done: a command, or files that are written. ``trace`` is what it leaves."""
-
-    trace: str
-    verdicts: str
-    command: str = ""
-    more: tuple[str, ...] = ()
-    """Further files of the same change."""
-
-    def call(self, kind: Kind) -> dict[str, object]:
-        if self.command:
-            return shell(kind, self.command)
-        if kind == "codex":
-            files = "".join(ADDED.format(path=f"{{{{cwd}}}}/{path}") for path in (*self.more, self.trace))
-            return {"name": "apply_patch", "input": {"input": PATCH.format(files=files)}}
-        return {"name": "Write", "input": {"file_path": f"{{{{cwd}}}}/{self.trace}", "content": "x\n"}}
-
-
-LEAVES: Final = re.compile(r"(?:^cd (?P<place>\w+) && )?(?:.*; )?(?:touch|echo a >) (?P<file>\w+(?:\.txt)?)$")
-"""Commands of the table that leave a file."""
-
-
-def deed_of(number: int, row: Row) -> Deed | None:
-    """A row of the table as something that a model does; ``None`` if that cannot be seen, or would leave the sandbox."""
-    use = row.use
-    if use.tool == "Bash":
-        made = LEAVES.match(use.command)
-        if made is not None:
-            return Deed(os.path.join(made["place"] or "", made["file"]), row.verdicts, use.command)
-        trace = f"made{number}.txt"  # what follows a command is decided with it
-        return Deed(trace, row.verdicts, f"{use.command}; touch {trace}")
-    if not use.writes or use.name not in {"Write", "Edit"} or not use.paths:
-        return None
-    paths = [str(path) for path in use.paths]
-    if any("\0" in path or os.path.isabs(path) or path.startswith(REFUSED) for path in paths):
-        return None
-    *more, last = [_numbered(path, number) for path in paths]
-    return Deed(last, row.verdicts, more=tuple(more))
-
-
-def _numbered(path: str, number: int) -> str:
-    """The same place, and another file in each row."""
-    whole, suffix = os.path.splitext(path)
-    return f"{whole}{number}{suffix}"
-
-
-REFUSED: Final = "state/"
-"""Paths that only commands of the pipeline refuse."""
-FIRST: Final = [
-    Deed("plain.txt", RUNS, "echo x > plain.txt"),
-    Deed("denied1.txt", NEVER, "touch denied1.txt"),
-    Deed("written.txt", EDITS),
-]
-FOUND: Final = [deed for number, row in enumerate(TABLE) if (deed := deed_of(number, row)) is not None]
-DEEDS: Final[dict[Kind, list[Deed]]] = {
-    kind: [*FIRST, *(deed for deed in FOUND if not deed.more or kind == "codex")] for kind in KINDS
+FIRST: Final[dict[Kind, list[Deed]]] = {
+    kind: [
+        command(kind, "echo x > plain.txt", "plain.txt", RUNS),
+        command(kind, "touch denied1.txt", "denied1.txt", NEVER),
+        write(kind, "written.txt", EDITS),
+    ]
+    for kind in KINDS
 }
-"""Those of the table that an agent of a kind can do. Only Codex changes several files at once."""
+DEEDS: Final[dict[Kind, list[Deed]]] = {kind: [*FIRST[kind], *deeds_of(kind)] for kind in KINDS}
+EMPTY: Final = '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+LOOK: Final[dict[str, object]] = {"name": "Read", "input": {"file_path": f"{{{{cwd}}}}/{NOTEBOOK}"}}
+"""A notebook has to be read before it can be changed."""
 
 
-def script(kind: Kind, *deeds: Deed) -> list[dict[str, object]]:
+def script(*deeds: Deed) -> list[dict[str, object]]:
     """One reply for each deed, then a last one."""
-    steps: list[dict[str, object]] = [{"tools": [deed.call(kind)]} for deed in deeds]
+    steps: list[dict[str, object]] = [{"tools": [deed.call]} for deed in deeds]
     return [*steps, {"text": "done"}]
+
+
+def all_of(kind: Kind) -> list[dict[str, object]]:
+    """All deeds of an agent; one that has a tool for it reads the notebook first."""
+    steps = script(*DEEDS[kind])
+    return steps if kind == "codex" else [{"tools": [LOOK]}, *steps]
 
 
 def settings_file(kind: Kind) -> dict[str, str]:
@@ -146,15 +127,20 @@ def rewrite(kind: Kind) -> str:
     return "\n".join([*lines, "touch rewritten.txt", ""])
 
 
-PLAIN, DENIED, _ = SIMPLE = FIRST
+SIMPLE: Final = FIRST
 SCRIPTS: Final = {
-    **{f"{kind}-all": script(kind, *DEEDS[kind]) for kind in KINDS},
-    **{f"{kind}-simple": script(kind, *SIMPLE) for kind in KINDS},
+    **{f"{kind}-all": all_of(kind) for kind in KINDS},
+    **{f"{kind}-impossible": script(*impossible_of(kind)) for kind in KINDS},
+    **{f"{kind}-refused": script(write(kind, "state/a", NEVER)) for kind in KINDS},
+    **{f"{kind}-simple": script(*SIMPLE[kind]) for kind in KINDS},
     **{
-        f"{kind}-rewrite": script(kind, Deed("rewritten.txt", ALWAYS, "sh rewrite.sh"), DENIED, PLAIN)
+        f"{kind}-rewrite": script(
+            command(kind, "sh rewrite.sh", "rewritten.txt", ALWAYS),
+            *reversed(SIMPLE[kind][:2]),
+        )
         for kind in KINDS
     },
-    **{f"{kind}-late": script(kind, PLAIN, DENIED) for kind in KINDS},
+    **{f"{kind}-late": script(*SIMPLE[kind][:2]) for kind in KINDS},
 }
 
 
@@ -164,28 +150,60 @@ def rules(mode: Mode, *more: str) -> str:
     return f"permissions = {{ {permissions} }}"
 
 
+def program(kind: Kind) -> list[str]:
+    """A program that has an agent do all of its deeds, with a tool of ours."""
+    prompt = f'return await ctx.think("[[script:{kind}-all]] do it", tools=[add])'
+    return ["async def add() -> int:", '    """Add."""', "    return 2", prompt]
+
+
 EXTRA: Final = 'extra_dirs = ["../more"]'
 
 
 def make_project(crew: Crew) -> None:
-    """The directories that the deeds are about, and the guard's."""
+    """The files and directories that the deeds are about, and the settings of the guard."""
     for name in (".git/hooks", "docs", "build", "../elsewhere", "../more"):
         (crew.root / name).mkdir(parents=True)
     (crew.root / "link").symlink_to(crew.root.parent / "elsewhere")
+    for name, text in {"a.txt": "x\n", "secret.txt": "x\n", NOTEBOOK: EMPTY}.items():
+        (crew.root / name).write_text(text, encoding="utf-8")
     with (crew.root / "bartack.toml").open("a", encoding="utf-8") as file:
         file.write(f"[guard]\nprotect = {json.dumps(PROTECT)}\n")
 
 
 def done(root: Path, deeds: list[Deed]) -> list[str]:
-    return [deed.trace for deed in deeds if (root / deed.trace).exists()]
+    return [deed.trace for deed in deeds if deed.trace and (root / deed.trace).exists()]
 
 
 def wanted(deeds: list[Deed], mode: Mode) -> list[str]:
-    return [deed.trace for deed in deeds if deed.verdicts[MODES.index(mode)] == "a"]
+    return [deed.trace for deed in deeds if deed.trace and deed.verdict(mode) == "a"]
 
 
-OWN_CHECKS: Final = {("claude", "all"): {deed.trace for deed in FOUND if deed.trace.startswith("link/")}}
-"""What an agent refuses by itself although it was allowed: a write through a link that leads out of the directory."""
+THROUGH_A_LINK: Final = "Write link/a"
+"""What Claude Code refuses by itself although it was allowed: a write through a link that leads out of the directory."""
+
+
+def expected(kind: Kind, mode: Mode, deed: Deed) -> Outcome:
+    """What has to become of a call."""
+    reads = mode == "read"
+    if kind == "claude" and ((deed.row in ONLY_READING and not reads) or (deed.row in NOT_READING and reads)):
+        return "missing"
+    if "NUL" in deed.row:
+        return "invalid"
+    if kind == "claude" and mode == "all" and deed.row == THROUGH_A_LINK:
+        return "deny"
+    return "allow" if deed.verdict(mode) == "a" else "deny"
+
+
+def check_verdicts(crew: Crew, mode: Mode) -> None:
+    """Check what became of each call, and which files there are."""
+    kind, deeds = crew.kind, DEEDS[crew.kind]
+    requests = crew.server.requests_of(f"{kind}-all")
+    found = outcomes(requests, crew.events, first=0 if kind == "codex" else 1)
+    became = {deed.row: found.get(number) for number, deed in enumerate(deeds)}
+    assert became == {deed.row: expected(kind, mode, deed) for deed in deeds}
+    assert done(crew.root, deeds) == [
+        deed.trace for deed in deeds if deed.trace and expected(kind, mode, deed) == "allow"
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -197,13 +215,10 @@ def test_a_mode_means_the_same_with_every_agent(
     crew = Crew(kind, sandbox, model_server, f"{rules(mode)}\n{EXTRA}", is_wrapped=False)
     make_project(crew)
 
-    ran = crew.run(THINK.format(f"{kind}-all"))
+    ran = crew.run(*program(kind))
 
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
-    refused = OWN_CHECKS.get((kind, mode), set())
-    deeds = DEEDS[kind]
-    assert done(crew.root, deeds) == [trace for trace in wanted(deeds, mode) if trace not in refused]
-    assert any(event["decision"] == "deny" for event in crew.named("agent.permission"))
+    check_verdicts(crew, mode)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start programs as another user")
@@ -216,16 +231,56 @@ def test_another_user_than_root_gets_the_same_verdicts(
     with TemporaryDirectory() as place, ClaudeSandbox(Path(place) / "s", model_server) as sandbox:
         crew = Crew(kind, sandbox, model_server, f"{rules(mode)}\n{EXTRA}", is_wrapped=False)
         make_project(crew)
-        crew.program(THINK.format(f"{kind}-all"))
+        crew.program(*program(kind))
         give_away(Path(place))
 
         ran = sandbox.run([*become, sys.executable, "-m", "bartack", "run", "team.py", "--no-input"])
 
         assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
-        refused = OWN_CHECKS.get((kind, mode), set())
-        deeds = DEEDS[kind]
-        assert done(crew.root, deeds) == [trace for trace in wanted(deeds, mode) if trace not in refused]
+        check_verdicts(crew, mode)
         assert (crew.root / "allowed.txt").stat().st_uid == NOBODY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_calls_that_an_agent_cannot_make_are_not_possible(
+    sandbox: ClaudeSandbox, model_server: ModelServer, kind: Kind
+) -> None:
+    """With a newer version of an agent they may be: then the table has to have them tried."""
+    require_program(kind)
+    crew = Crew(kind, sandbox, model_server, rules("all"), is_wrapped=False)
+    make_project(crew)
+
+    ran = crew.run(THINK.format(f"{kind}-impossible"))
+
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+    found = outcomes(model_server.requests_of(f"{kind}-impossible"), crew.events)
+    became = {deed.row: found.get(number) for number, deed in enumerate(impossible_of(kind))}
+    invalid = {row for row, reason in CANNOT[kind].items() if reason == NEEDS_PATH}
+    assert became == {row: "invalid" if row in invalid else "missing" for row in became}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_is_tried_or_has_a_reason(kind: Kind) -> None:
+    rows = [name_of(row) for row in TABLE]
+    tried = [deed.row for deed in deeds_of(kind)]
+
+    assert len(set(rows)) == len(rows)
+    assert sorted([*tried, *CANNOT[kind]]) == sorted(rows)
+    assert all(CANNOT[kind].values())
+    assert len(tried) >= LEAST[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_refuses_paths(sandbox: ClaudeSandbox, model_server: ModelServer, kind: Kind) -> None:
+    require_program(kind)
+    crew = Crew(kind, sandbox, model_server, rules("edit"), is_wrapped=False)
+    make_project(crew)
+
+    ran = crew.run(*COMMAND.format(f"{kind}-refused").splitlines())
+
+    assert ran.returncode == 0, ran.stderr
+    assert outcomes(model_server.requests_of(f"{kind}-refused"), crew.events)[0] == "deny"
+    assert not (crew.root / "state/a").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -247,7 +302,7 @@ def test_settings_that_a_project_has_or_an_agent_rewrites_widen_nothing(
 
     assert ran.returncode == 0, ran.stderr
     assert (crew.root / "rewritten.txt").exists()
-    assert done(crew.root, SIMPLE) == wanted(SIMPLE, "edit")
+    assert done(crew.root, SIMPLE[kind]) == wanted(SIMPLE[kind], "edit")
 
 
 @pytest.mark.requirement("claude-is-held-to-permissions")
@@ -263,7 +318,7 @@ def test_a_decision_that_raises_is_a_denial(
     ran = crew.run(THINK.format(f"{kind}-simple"))
 
     assert ran.returncode == 0, ran.stderr
-    assert done(crew.root, SIMPLE) == []
+    assert done(crew.root, SIMPLE[kind]) == []
 
 
 @pytest.mark.parametrize(

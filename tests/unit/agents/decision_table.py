@@ -101,7 +101,7 @@ TABLE: Final = [
     _run(UNREADABLE, NEVER),
     _run("echo x > .git/config", NEVER),
     _other("WebFetch", RUNS, url="http://example.invalid"),
-    _other("WebSearch", ALWAYS, query="x"),
+    _other("WebSearch", ALWAYS, query="prices"),
     _other("Task", ALWAYS, prompt="x"),
     _other("TodoWrite", ALWAYS, todos=[]),
     _other("mcp__other__thing", RUNS, a=1),

@@ -111,6 +111,10 @@ def test_a_file_that_is_read_is_decided_alike_for_codex_and_acp(work: Path, row:
     [
         (ToolReport("t", kind="search", title="Find x", input={"pattern": "x", "path": "."}), ALWAYS),
         (ToolReport("t", kind="fetch", title="Fetch", input={"url": "http://example.invalid"}), RUNS),
+        (ToolReport("t", kind="fetch", name="WebSearch", title="Look", input={"query": "x"}), ALWAYS),
+        (ToolReport("t", kind="fetch", name="Read", title="Look", input={"query": "x"}), RUNS),
+        (ToolReport("t", kind="execute", name="WebSearch", title="echo a > b"), RUNS),
+        (ToolReport("t", kind="search", name="Glob", title="Find", input={"pattern": "*"}), ALWAYS),
         (ToolReport("t", kind="other", title="Unheard"), RUNS),
         (ToolReport("t", kind="other", title="x", input={"command": "git push"}), NEVER),
         (ToolReport("t", kind="other", name="TodoWrite", title="Plan"), ALWAYS),
@@ -119,7 +123,9 @@ def test_a_file_that_is_read_is_decided_alike_for_codex_and_acp(work: Path, row:
         (ToolReport("t", kind="move", title="Move", paths=("a.txt", "locked/a")), NEVER),
         (ToolReport("t", kind="move", title="Move", paths=("a.txt", "b.txt")), EDITS),
     ],
-    ids=lambda value: f"{value.kind} {value.title} {value.paths}" if isinstance(value, ToolReport) else "",
+    ids=lambda value: (
+        f"{value.kind} {value.name} {value.title} {value.paths}" if isinstance(value, ToolReport) else ""
+    ),
 )
 def test_every_kind_of_tool_of_an_acp_agent_is_decided(
     work: Path, report: ToolReport, verdicts: str, mode: Mode

@@ -31,6 +31,9 @@ ASK_PERMISSION: Final = "session/request_permission"
 READ_FILE: Final = "fs/read_text_file"
 WRITE_FILE: Final = "fs/write_text_file"
 
+ASKED: Final = ("Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "WebFetch", "WebSearch", "Write")
+"""Tools that Claude Code uses without a question if it looks only, or if settings of the project allow it."""
+
 Reopening = Literal["session/load", "session/resume"]
 
 
@@ -49,11 +52,29 @@ def stdio_server(argv: Sequence[str], env: Mapping[str, str]) -> Json:
     return {"name": SERVER, "command": argv[0], "args": list(argv[1:]), "env": variables}
 
 
-def session(cwd: str, servers: Sequence[Json], session_id: str = "", more: Sequence[str] = ()) -> Json:
-    """The parameters of a request that opens a session: which one it continues, and ``more`` directories that it may use."""
+def session(
+    cwd: str,
+    servers: Sequence[Json],
+    session_id: str = "",
+    more: Sequence[str] = (),
+    *,
+    is_claude: bool = False,
+) -> Json:
+    """The parameters of a request that opens a session.
+
+    Args:
+        cwd: Where the agent works.
+        servers: The MCP servers that it is to start.
+        session_id: The session that it continues; empty for a new one.
+        more: Further directories that it may use.
+        is_claude: Whether it is Claude Code, which is then told to ask before each tool call, whatever other settings allow.
+    """
     params: Json = {"cwd": cwd, "mcpServers": list(servers)}
     if more:
         params["additionalDirectories"] = list(more)
+    if is_claude:
+        settings = {"permissions": {"ask": list(ASKED)}}
+        params["_meta"] = {"claudeCode": {"options": {"settings": settings}}}
     return {"sessionId": session_id, **params} if session_id else params
 
 

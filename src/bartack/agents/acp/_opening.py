@@ -142,9 +142,10 @@ class Opening:
             self._open(m.NEW)
 
     def _open(self, method: str, session_id: str = "") -> None:
-        request = self._talk.request
-        more = request.extra_dirs if self._abilities.takes_dirs else []
-        self._wire.request(method, m.session(request.cwd, self._start.servers, session_id, more))
+        request, can = self._talk.request, self._abilities
+        more = request.extra_dirs if can.takes_dirs else []
+        params = m.session(request.cwd, self._start.servers, session_id, more, is_claude=can.is_claude)
+        self._wire.request(method, params)
 
     def _fork(self) -> None:
         if self._abilities.forks:

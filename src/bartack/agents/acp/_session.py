@@ -53,6 +53,11 @@ class SessionAbilities:
         return self._has("additionalDirectories")
 
     @property
+    def is_claude(self) -> bool:
+        """Whether it is Claude Code behind its adapter, and takes settings of Claude Code for a session."""
+        return isinstance(member(self._said, "_meta", "claudeCode"), dict)
+
+    @property
     def reopening(self) -> Reopening | None:
         """How a session is continued; ``None`` if that is not possible."""
         if self.resumes:

@@ -24,6 +24,12 @@ VOCABULARY: Final[dict[str, str]] = {
 }
 """The tool of the common vocabulary for each kind of tool that is known."""
 
+NAMED: Final[dict[str, frozenset[str]]] = {
+    "search": frozenset({"Grep", "Glob"}),
+    "fetch": frozenset({"WebFetch", "WebSearch"}),
+}
+"""Kinds that are several tools of the vocabulary: there the name of the tool counts, if it is one of them."""
+
 MOST_CALLS: Final = 4096
 """At most this many reports are kept; the oldest are forgotten first."""
 _ENDED: Final = {"completed": "finished", "failed": "failed"}
@@ -70,6 +76,8 @@ class ToolReport(NamedTuple):
     @property
     def tool(self) -> str:
         """The tool in the common vocabulary, or by its own name."""
+        if self.name in NAMED.get(self.kind, ()):
+            return self.name
         return VOCABULARY.get(self.kind) or self.name or self.title or "unknown"
 
 
@@ -115,14 +123,14 @@ def own_tool(report: ToolReport, names: Collection[str]) -> str:
 
 def tool_use(report: ToolReport) -> ToolUse:
     """A tool call for the permission decision."""
-    tool = VOCABULARY.get(report.kind, "")
+    if report.kind not in VOCABULARY:
+        return ToolUse(report.tool, report.input)
+    tool = report.tool
     if tool == "Bash":
         return ToolUse.of_command(command_of(report.input) or report.title)
     if tool in {"Read", "Edit"}:
         return ToolUse.of_paths(tool, list(report.paths))
-    if tool:
-        return ToolUse(tool, report.input)
-    return ToolUse(report.tool, report.input)
+    return ToolUse(tool, report.input)
 
 
 def command_of(given: Mapping[str, object]) -> str:

@@ -44,6 +44,17 @@ def past(*tools: tuple[str, str, str]) -> History:
     return History(JsonLine(mark, b"") for mark in marks)
 
 
+@pytest.mark.requirement("acp-permissions")
+@pytest.mark.parametrize("session", ["", SESSION], ids=["new", "continued"])
+def test_claude_code_is_told_to_ask_before_each_tool_call(tmp_path: Path, session: str) -> None:
+    stage = Stage(tmp_path, session=session)
+    stage.initialize({**RESUMES, "_meta": {"claudeCode": {"promptQueueing": True}}})
+    (opened,) = stage.heard()
+
+    asked = opened["params"]["_meta"]["claudeCode"]["options"]["settings"]["permissions"]["ask"]
+    assert {"Read", "Bash", "Write", "Edit", "WebSearch"} <= set(asked)
+
+
 @pytest.mark.requirement("acp-agents-answer")
 def test_a_session_is_opened_and_its_id_is_saved_before_the_prompt(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
@@ -366,9 +377,8 @@ SAYS: Final = update_line("agent_message_chunk", content={"type": "text", "text"
 
 
 def test_calls_after_which_the_model_has_gone_on_are_delivered(tmp_path: Path) -> None:
-    second: dict[str, object] = {"type": "bartack.tool", "id": "t2", "tool": "do_1", "text": "2"}
-    lines = [*PROMPTED, *ENDED, SAYS, second]
-    history = History(JsonLine(line, b"") for line in lines)
+    again: dict[str, object] = {"type": "bartack.tool", "id": "t2", "tool": "do_1", "text": "2"}
+    history = History(JsonLine(line, b"") for line in [*PROMPTED, *ENDED, SAYS, again])
     stage = Stage(tmp_path, session=SESSION, history=history, attempt=2, tools=[TOOL])
 
     assert [event.delivered for event in stage.events if isinstance(event, CallStarted)] == [["t1"]]
