@@ -17,7 +17,6 @@ import msgspec
 from bartack.agents._record import Link
 from bartack.agents._tool_permissions import ToolPermissions
 from bartack.agents.acp import _messages as m
-from bartack.agents.acp._faults import BadLines
 from bartack.agents.acp._history import History
 from bartack.agents.acp._opening import Opening, SessionFiles, Start
 from bartack.agents.acp._outcomes import STOPS, Stop, failure_of
@@ -32,6 +31,7 @@ from bartack.agents.contract import AgentAnswer
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.program._answers import completed
+from bartack.agents.program._bad_lines import BadLines
 from bartack.agents.program._continuation import continuation_text
 from bartack.agents.program._json_lines import Json, JsonLine, JsonRead, object_of, text_of
 from bartack.agents.program._json_rpc import (
@@ -90,7 +90,7 @@ class AcpV1:
         self._talk = talk
         self._files = files
         self._wire = Wire(talk.actions)
-        self._faults = BadLines(talk)
+        self._faults = BadLines(talk, redact)
         self._opening = Opening(talk, config, files, self._wire, self._faults, self._begin_prompt)
         self._wishes = AgentWishes(talk, permissions, files, self._wire, redact)
         self._reporter = UpdateReporter(talk, redact)
@@ -225,7 +225,7 @@ class AcpV1:
 
     def notes(self) -> list[str]:
         """See ``Dialect.notes``."""
-        return [f"{self._faults.count} of its lines were not messages"] if self._faults.count else []
+        return self._faults.notes
 
     def close(self) -> None:
         """See ``Dialect.close``."""

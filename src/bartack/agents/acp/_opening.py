@@ -8,13 +8,13 @@ from typing import Final, NamedTuple, Protocol
 from bartack._version import __version__
 from bartack.agents._record import Link
 from bartack.agents.acp import _messages as m
-from bartack.agents.acp._faults import BadLines
 from bartack.agents.acp._history import History
 from bartack.agents.acp._outcomes import failure_of
 from bartack.agents.acp._session import SessionAbilities, find_model
 from bartack.agents.acp._wire import Wire
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
+from bartack.agents.program._bad_lines import BadLines
 from bartack.agents.program._json_lines import Json, JsonRead, text_of
 from bartack.agents.program._json_rpc import RpcFailure, RpcReply
 from bartack.agents.program_config import AcpConfig

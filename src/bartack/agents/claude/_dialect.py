@@ -36,6 +36,7 @@ from bartack.agents.conversation._actions import Send
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.program._answers import completed
+from bartack.agents.program._bad_lines import BadLines
 from bartack.agents.program._json_lines import (
     Json,
     JsonRead,
@@ -49,12 +50,10 @@ from bartack.agents.program_config import Price
 from bartack.agents.protocol.ids import new_message_id
 from bartack.agents.protocol.lines import BadLine
 from bartack.agents.protocol.messages import Event, Reason, ToolProblem, Usage
-from bartack.errors import AgentProtocolError, AgentStartError, ReplyInvalidError
+from bartack.errors import AgentStartError, ReplyInvalidError
 
 SETTLE_S: Final = 10.0
 """How long a turn may take to end after its result."""
-MOST_BAD_LINES: Final = 100
-EXCERPT: Final = 200
 DECIDING: Final = (
     ("hooks_applied", "decisions about tool calls by its host"),
     ("hook_on_failure_supported", "blocking a tool call without a decision"),
@@ -113,7 +112,7 @@ class ClaudeDialect:
         """The process has answered it."""
         self._turn = Turn()
         self._spending = self._new_spending()
-        self._bad_lines = 0
+        self._bad_lines = BadLines(talk, settings.clean)
         talk.judge_exit = self.judge_exit
 
     # To the program.
@@ -123,7 +122,7 @@ class ClaudeDialect:
         self._opening = text
         self._delivered = sorted(delivered)
         self._is_ready = False
-        self._bad_lines = 0
+        self._bad_lines.renew()
         self.lost, self.taken = "", False
         self.tools.begin_process()
         self._approvals.begin_process()
@@ -165,7 +164,8 @@ class ClaudeDialect:
     def read(self, link: Link, read: JsonRead) -> str:
         """See ``Dialect.read``."""
         if isinstance(read, BadLine):
-            return self._bad_line(read)
+            self._bad_lines.take(read)
+            return read.case
         line = read.value
         kind = text_of(line, "type")
         link.has_written = True
@@ -297,21 +297,6 @@ class ClaudeDialect:
         code = "rate_limited" if error == "rate_limit" else "temporary_failure"
         self._talk.watchdog.repeats(code, f"it only repeats its requests: {problem}")
         self._reporter.repeats(code, problem, count_of(line, "retry_delay_ms") / 1000)
-
-    def _bad_line(self, line: BadLine) -> str:
-        """Printed text is a notice; a line that is too long, or too many of them, is not its protocol."""
-        if line.case == "torn":
-            return line.case
-        self._bad_lines += 1
-        if line.case == "line_too_long" or self._bad_lines > MOST_BAD_LINES:
-            problem = f"it wrote a line that cannot be used: {line.detail or line.case}"
-            if line.case != "line_too_long":
-                last = line.excerpt.decode("utf-8", "replace")[:EXCERPT]
-                problem = f"more than {MOST_BAD_LINES} of its lines are not messages; the last one: {last}"
-            self._talk.end(AgentProtocolError(self._talk.agent, problem, line.case), restart=True)
-        else:
-            self._reporter.notice("warn", line.excerpt.decode("utf-8", "replace"), line.case)
-        return line.case
 
     # The end of a turn.
 

@@ -29,6 +29,8 @@ from bartack.agents.conversation._actions import Send
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import AgentFailure
 from bartack.agents.program._answers import completed
+from bartack.agents.program._bad_lines import BadLines
+from bartack.agents.program._generations import GENERATIONS, generation_id
 from bartack.agents.program._json_lines import Json, JsonRead, object_of, text_of
 from bartack.agents.program._json_rpc import (
     JsonRpc,
@@ -41,13 +43,10 @@ from bartack.agents.program._json_rpc import (
 from bartack.agents.program._tool_results import Store
 from bartack.agents.program_config import Price
 from bartack.agents.protocol.codes import OWN_CODES
-from bartack.agents.protocol.ids import conversation_id
 from bartack.agents.protocol.lines import BadLine
 from bartack.agents.protocol.messages import Event, Reason, ToolProblem, Usage
-from bartack.errors import AgentBudgetError, AgentDeadlineError, AgentProtocolError
+from bartack.errors import AgentBudgetError, AgentDeadlineError, AgentExitedError
 
-MOST_BAD_LINES: Final = 100
-EXCERPT: Final = 200
 LOST: Final = "no rollout found"
 """What Codex says of a thread that it does not have."""
 
@@ -102,7 +101,7 @@ class CodexDialect:
         self._refused: set[str] = set()
         """Turns whose answers do not count any longer."""
         self._has_answered = False
-        self._bad_lines = 0
+        self._bad_lines = BadLines(talk, clean)
         self._version = ""
         self._model = plan.model
 
@@ -110,6 +109,7 @@ class CodexDialect:
         """The next attempt has a process of its own."""
         self._rpc = JsonRpc()
         self._requests.begin_process(self._rpc)
+        self._bad_lines.renew()
         self._greeted = False
 
     # To Codex.
@@ -158,7 +158,8 @@ class CodexDialect:
     def read(self, link: Link, read: JsonRead) -> str:
         """See ``Dialect.read``."""
         if isinstance(read, BadLine):
-            return self._bad_line(read)
+            self._bad_lines.take(read)
+            return read.case
         link.has_written = True
         self._talk.watchdog.message_came()
         message = self._rpc.read(read.value)
@@ -189,25 +190,13 @@ class CodexDialect:
 
     def notes(self) -> list[str]:
         """See ``Dialect.notes``."""
-        return [f"{self._bad_lines} lines could not be read"] if self._bad_lines else []
+        return self._bad_lines.notes
 
     def close(self) -> None:
         """See ``Dialect.close``."""
         self._rpc.forget()
         if not self._has_answered:
             self._settle()
-
-    def _bad_line(self, read: BadLine) -> str:
-        self._bad_lines += 1
-        if read.case == "line_too_long" or self._bad_lines > MOST_BAD_LINES:
-            last = read.excerpt.decode("utf-8", "replace")[:EXCERPT]
-            why = (
-                f"it wrote a line that cannot be used: {read.detail or read.case}"
-                if read.case == "line_too_long"
-                else f"more than {MOST_BAD_LINES} of its lines are not messages; the last one: {last}"
-            )
-            self._talk.end(AgentProtocolError(self._talk.agent, why, read.case), restart=True)
-        return read.case
 
     # Answers.
 
@@ -304,10 +293,16 @@ class CodexDialect:
             talk.end_attempt("start_failed", f"Codex {version} refused {failure.method}: {failure.message}")
 
     def _abandon(self, why: str) -> None:
-        """The conversation cannot be resumed: the next attempt begins another one."""
+        """The conversation cannot be resumed: the next attempt begins another one, unless one was lost before, by any hub."""
         talk = self._talk
+        if talk.generation + 1 >= GENERATIONS:
+            problem = (
+                f"{GENERATIONS} conversations could not be resumed after their processes had ended: {why}"
+            )
+            talk.end(AgentExitedError(talk.agent, problem, "conversation_lost"), restart=True)
+            return
         talk.generation += 1
-        talk.conversation = conversation_id(talk.request.run_id, talk.request.key, talk.generation)
+        talk.conversation = generation_id(talk.request, talk.generation)
         self.thread.begin_anew()
         text = f"the conversation cannot be resumed; starting a new one: {why}"
         talk.actions.report(CallNotice(**talk.actions.stamp(), level="warn", text=text[:2048]))

@@ -9,6 +9,7 @@ from tests.unit.agents.codex.stage import KEY, RUN, SECRET, THREAD, TURN, Stage,
 from bartack.agents._permissions import Permissions
 from bartack.agents.contract import (
     AgentResult,
+    CallNotice,
     CallRetry,
     CallStarted,
     CallText,
@@ -16,6 +17,7 @@ from bartack.agents.contract import (
     ToolOutcome,
 )
 from bartack.agents.program._continuation import CONTINUE
+from bartack.agents.program._generations import GENERATIONS
 from bartack.agents.program._json_lines import member, objects_of, text_of
 from bartack.agents.program_config import CodexConfig
 from bartack.agents.protocol.ids import conversation_id
@@ -220,6 +222,41 @@ def test_a_conversation_that_is_lost_begins_anew_once() -> None:
     assert stage.last["method"] == "thread/start"
     stage.reply({"thread": {"id": "thread-2"}})
     assert stage.prompts() == ["do it"]
+
+
+@pytest.mark.requirement("codex-continues")
+def test_a_conversation_that_is_lost_again_in_another_hub_ends_the_call() -> None:
+    stage = Stage(request_for(attempt=3), thread="thread-2")
+    stage.talk.generation = GENERATIONS - 1
+    stage.begin()
+    stage.greet()
+    stage.refuse("no rollout found for thread id thread-2")
+
+    error = error_of(stage)
+    assert isinstance(error, AgentExitedError)
+    assert error.reason == "conversation_lost"
+    assert (stage.talk.generation, stage.processes) == (GENERATIONS - 1, 1)
+
+
+@pytest.mark.requirement("codex-continues")
+def test_a_conversation_that_is_lost_again_ends_the_call() -> None:
+    stage = Stage(request_for(attempt=2), thread=THREAD)
+    stage.begin()
+    stage.greet()
+    stage.refuse("no rollout found for thread id thread-1")
+    stage.exit()
+    stage.tick()
+    stage.greet()
+    stage.reply({"thread": {"id": "thread-2"}})
+    stage.exit(-9)
+    stage.tick()
+    stage.greet()
+    stage.refuse("no rollout found for thread id thread-2")
+
+    error = error_of(stage)
+    assert isinstance(error, AgentExitedError)
+    assert error.reason == "conversation_lost"
+    assert (stage.talk.generation, stage.processes) == (GENERATIONS - 1, 3)
 
 
 def test_a_process_that_dies_is_replaced_in_the_same_thread() -> None:
@@ -693,3 +730,18 @@ def test_a_line_that_is_too_long_ends_the_call() -> None:
     stage.write_bad(BadLine("line_too_long", b"", 20_000_000, detail="more than 16 MiB"))
 
     assert isinstance(error_of(stage), AgentProtocolError)
+
+
+def test_printed_text_is_a_notice_without_secrets_and_each_process_may_print_some() -> None:
+    stage = Stage()
+    stage.open_turn()
+    for _ in range(2):
+        for _ in range(60):
+            stage.write_line(f"warning: {SECRET}".encode())
+        stage.write_bad(BadLine("torn", b"{", 1))
+        stage.exit(-9)
+        stage.tick()
+
+    notices = [event.text for event in stage.events if isinstance(event, CallNotice)]
+    assert notices.count("warning: $env:TOKEN") == 120
+    assert stage.outcome is None

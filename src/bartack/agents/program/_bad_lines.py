@@ -1,7 +1,8 @@
-"""Lines of an agent that are not messages: each is a notice, and too many of them end the call."""
+"""Lines of a program that are not messages, for every kind of agent that reads JSON: each is a notice, too many end the call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from bartack.agents.contract import CallNotice
@@ -16,11 +17,22 @@ EXCERPT: Final = 200
 
 
 class BadLines:
-    """The bad lines of one process after the other."""
+    """The bad lines of one process after the other.
 
-    def __init__(self, talk: Conversation[JsonRead]) -> None:
+    Args:
+        talk: The conversation.
+        clean: Takes secrets out of what people see.
+    """
+
+    def __init__(self, talk: Conversation[JsonRead], clean: Callable[[bytes], bytes]) -> None:
         self.count = 0
         self._talk = talk
+        self._clean = clean
+
+    @property
+    def notes(self) -> list[str]:
+        """How many there were, for the notes of an attempt."""
+        return [f"{self.count} of its lines were not messages"] if self.count else []
 
     def renew(self) -> None:
         """A new process."""
@@ -29,19 +41,19 @@ class BadLines:
     def take(self, read: BadLine) -> None:
         """A line is not an object. A last one without a newline is what the end of the process has left of it."""
         if read.case == "line_too_long":
-            self.end(read.case, read.detail)
+            self.end(read.case, f"it wrote a line that cannot be used: {read.detail or read.case}")
         elif read.case != "torn":
-            self.add(read.case, read.excerpt[:EXCERPT].decode("utf-8", "replace"))
+            self.add(read.case, self._clean(read.excerpt).decode("utf-8", "replace"))
 
     def add(self, case: str, text: str) -> None:
         """A line is not a message, or is one that was not expected."""
         self.count += 1
-        self.notice(text[:EXCERPT], case)
-        if self.count > MOST_BAD_LINES:
-            problem = (
-                f"more than {MOST_BAD_LINES} of its lines are not messages; the last one: {text[:EXCERPT]}"
-            )
-            self.end("protocol_violation", problem)
+        last = text[:EXCERPT]
+        if self.count <= MOST_BAD_LINES:
+            self.notice(last, case)
+            return
+        problem = f"more than {MOST_BAD_LINES} of its lines are not messages; the last one: {last}"
+        self.end("protocol_violation", problem)
 
     def end(self, code: str, problem: str) -> None:
         """It does not speak the protocol: what speaks another one now will not speak this one later."""
