@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, cast
 
+import pytest
 from tests.crash.runs import Parts
 from tests.realcli.team import Result, Team
 from tests.waiting import until
@@ -209,6 +210,13 @@ def price(request: ModelRequest) -> float:
     listed, usage = find_price(request.model, PRICES), request.usage
     assert listed is not None
     return cost_usd(Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens), listed)
+
+
+def check_reported(usd: float, requests: Sequence[ModelRequest], *, is_estimated: bool) -> None:
+    """Check what an ACP agent was charged with: all that the server counted, or, marked, all but a title that came too late."""
+    counted = sum(price(one) for one in requests)
+    titles = sum(price(one) for one in requests if not one.script)
+    assert usd == pytest.approx(counted) or (is_estimated and usd == pytest.approx(counted - titles))
 
 
 def send(pids: list[int] | int, number: signal.Signals) -> None:

@@ -114,6 +114,7 @@ class AcpCall:
             return None
         self._dialect.take_past(past)
         self._count_past(past, with_newest=False)  # the answer says itself what it has used
+        self.talk.usd_estimated |= past.lacks_title
         return past.answer
 
     def launch(self) -> Launch[JsonRead]:
@@ -219,7 +220,7 @@ class AcpCall:
         history = History(self._stream.read_forwards() if session else ())
         self._count_past(history)
         # What a killed process has used up to its end is not known.
-        self.talk.usd_estimated = self.talk.usd_estimated or history.is_open
+        self.talk.usd_estimated |= history.is_open or history.lacks_title
         if not step_tools(self._request):
             return Start([], _drop, session, parent, history)
         bridge = self._adapter.host.open_bridge(self._came, _nothing)

@@ -102,6 +102,8 @@ class AcpV1:
         self._turn = PromptTurn()
         self._cost_usd = 0.0
         """What the session has cost, as the agent counts it."""
+        self._is_titled = False
+        """Whether the session got a title from this process."""
         self._past = History()
         """What a dead hub has read."""
 
@@ -113,6 +115,7 @@ class AcpV1:
         self._opening.prepare(start)
         self._wishes.forget()
         self._phase = "opening"
+        self._is_titled = False
         self._reports = ToolReports()
         self._cost_usd = start.history.cost_usd if start.session else 0.0
 
@@ -261,6 +264,8 @@ class AcpV1:
         self._phase = "over"
         self._reporter.flush()
         self._cost_usd = self._cost_usd if self._turn.cost_seen is None else self._turn.cost_seen
+        if self._opening.is_claude and not self._is_titled:  # see ``History.lacks_title``
+            self._talk.usd_estimated = True
 
     def _turn_ended(self, result: Json) -> None:
         talk, turn = self._talk, self._turn
@@ -324,6 +329,9 @@ class AcpV1:
             case "usage_update":
                 if turn.spend(update):
                     talk.note_usage(turn.usage(), final=False)
+                return
+            case "session_info_update":
+                self._is_titled = self._is_titled or bool(text_of(update, "title"))
                 return
             case _:
                 return

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.agents.acp._messages import PROMPT, UPDATE
+from bartack.agents.acp._session import SessionAbilities
 from bartack.agents.acp._turn import PromptTurn
 from bartack.agents.program._json_lines import Json, JsonLine, object_of, text_of
-from bartack.agents.program._stream import SENT
+from bartack.agents.program._stream import SENT, STARTED
 from bartack.agents.protocol.messages import Usage
 from bartack.agents.usage import total_usage
 
@@ -44,6 +45,8 @@ class History:
         asked_for: What the newest prompt was marked with.
         answer: The whole answer to the newest prompt, if it came: the message.
         turn: What happened since the newest prompt.
+        lacks_title: The cost of a prompt may lack that of a title. Claude Code asks a model for one beside the first prompt of each
+            process, and the cost that it reports at the end of a turn has that in it only if the title came before.
     """
 
     def __init__(self, lines: Iterable[JsonLine] = ()) -> None:
@@ -53,6 +56,7 @@ class History:
         self.asked_for: Json = {}
         self.answer: JsonLine | None = None
         self.turn = PromptTurn()
+        self.lacks_title = False
         self.value: object = msgspec.UNSET
         """What was given with the tool ``answer`` since the newest prompt."""
         self._spent: list[tuple[str, Usage]] = []
@@ -63,6 +67,8 @@ class History:
         """The calls that had ended before the newest prompt, which lists the outcomes of those that may be lost."""
         self._prompt: object = None
         """The id of the newest prompt."""
+        self._is_claude = False
+        self._is_titled = False
         for line in lines:
             self._take(line.value)
 
@@ -106,6 +112,8 @@ class History:
                 )
             case kind if kind == SENT:
                 self._asked(value)
+            case kind if kind == STARTED:
+                self._is_titled = False
             case kind if not kind.startswith("bartack."):  # as the agent wrote it
                 self._came(value)
             case _:
@@ -136,9 +144,12 @@ class History:
     def _came(self, message: Json) -> None:
         if message.get("method") == UPDATE:
             self._update(object_of(message, "params", "update"))
+        elif "agentCapabilities" in object_of(message, "result"):
+            self._is_claude = SessionAbilities(object_of(message, "result")).is_claude
         elif self._prompt is not None and "method" not in message and message.get("id") == self._prompt:
             self.answer = JsonLine(message, b"")
             self._prompt = None
+            self.lacks_title = self.lacks_title or (self._is_claude and not self._is_titled)
             self._shown.update(self._listed, self.turn.tools_ended)
 
     def _update(self, update: Json) -> None:
@@ -155,6 +166,8 @@ class History:
             case "usage_update":
                 self.turn.spend(update)
                 self.cost_usd = self.cost_usd if self.turn.cost_seen is None else self.turn.cost_seen
+            case "session_info_update" if asked:
+                self._is_titled = self._is_titled or bool(text_of(update, "title"))
             case _:
                 return
         if self.turn.replies > replies:  # the model has continued

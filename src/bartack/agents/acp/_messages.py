@@ -67,7 +67,7 @@ def session(
         servers: The MCP servers that it is to start.
         session_id: The session that it continues; empty for a new one.
         more: Further directories that it may use.
-        is_claude: Whether it is Claude Code, which is then told to ask before each tool call, whatever other settings allow.
+        is_claude: Whether it is Claude Code, which then has to ask before each tool call, whatever other settings allow.
     """
     params: Json = {"cwd": cwd, "mcpServers": list(servers)}
     if more:

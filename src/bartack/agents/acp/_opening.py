@@ -76,6 +76,11 @@ class Opening:
         self._start = Start([], _drop)
         self._abilities = SessionAbilities({})
 
+    @property
+    def is_claude(self) -> bool:
+        """See ``SessionAbilities.is_claude``."""
+        return self._abilities.is_claude
+
     def prepare(self, start: Start) -> None:
         """A new process is about to be started."""
         self._start = start

@@ -54,7 +54,7 @@ class SessionAbilities:
 
     @property
     def is_claude(self) -> bool:
-        """Whether it is Claude Code behind its adapter, and takes settings of Claude Code for a session."""
+        """Whether it is Claude Code under its adapter, and takes settings of Claude Code for a session."""
         return isinstance(member(self._said, "_meta", "claudeCode"), dict)
 
     @property

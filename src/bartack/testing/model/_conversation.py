@@ -46,6 +46,8 @@ class Conversation(msgspec.Struct, frozen=True):
     stream: bool = False
     cwd: str = ""
     size_bytes: int = 0
+    members: tuple[str, ...] = ()
+    """The members of the JSON object that the reply has to be; empty if it may be any text."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):

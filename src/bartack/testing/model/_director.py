@@ -123,7 +123,8 @@ class Director:
         place = place_of(conversation, self._rules)
         if place is None:
             count = self._count("", 0)
-            return Answer(None, Step(), self._reply(conversation, Step(text="ok"), f":{count}"))
+            aside = Step(text=_aside_text(conversation))
+            return Answer(None, Step(), self._reply(conversation, aside, f":{count}"))
         count = self._count(*place)
         steps = self._scripts.get(place.script)
         if steps is None:
@@ -172,6 +173,12 @@ class Director:
         )
         stop_reason = step.stop_reason or ("tool_use" if tools else "end_turn")
         return Reply(stem, conversation.model, fill.text(step.text), tuple(tools), stop_reason, usage)
+
+
+def _aside_text(conversation: Conversation) -> str:
+    """The reply to what an agent asks by itself, in the form that it wants, such as that of a title."""
+    values = dict.fromkeys(conversation.members, "ok")
+    return msgspec.json.encode(values).decode() if values else "ok"
 
 
 def unmet_expectation(step: Step, conversation: Conversation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import msgspec
 
@@ -40,6 +41,7 @@ class MessagesApi:
             stream=body.get("stream") is True,
             cwd=find_cwd(texts),
             size_bytes=size_bytes,
+            members=_members(body),
         )
 
     def stream(self, reply: Reply) -> Iterator[Event]:
@@ -85,6 +87,14 @@ class MessagesApi:
     def encode(self, event: Event) -> bytes:
         """An event as server-sent text."""
         return encode_event(event)
+
+
+def _members(body: JsonObject) -> tuple[str, ...]:
+    """What the reply has to have if the request names a schema."""
+    found: object = body
+    for key in ("output_config", "format", "schema", "properties"):
+        found = cast("JsonObject", found).get(key) if isinstance(found, dict) else None
+    return tuple(cast("JsonObject", found)) if isinstance(found, dict) else ()
 
 
 def _turn(message: JsonObject) -> Turn:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.agents.acp.acp_stage import SESSION, Stage
 
 from bartack.agents.acp._history import History
-from bartack.agents.contract import CallNotice, CallStarted, CallText, CallTool, CallUsage
+from bartack.agents.contract import AgentResult, CallNotice, CallStarted, CallText, CallTool, CallUsage
 from bartack.agents.program._continuation import CONTINUE
 from bartack.agents.program._json_lines import JsonLine
 from bartack.agents.protocol.lines import BadLine
@@ -363,6 +363,60 @@ def update_line(kind: str, **facts: object) -> dict[str, object]:
         "dir": "in",
         "line": {"method": "session/update", "params": {"update": update}},
     }
+
+
+CLAUDE: Final[dict[str, object]] = {"_meta": {"claudeCode": {}}}
+
+
+@pytest.mark.requirement("acp-costs-are-honest")
+@pytest.mark.parametrize(
+    ("capabilities", "titles", "is_estimated"),
+    [(CLAUDE, 0, True), (CLAUDE, 1, False), ({}, 0, False)],
+    ids=["not-yet", "came", "other-agent"],
+)
+def test_a_cost_that_may_lack_that_of_a_title_is_marked_as_estimated(
+    tmp_path: Path, capabilities: dict[str, object], titles: int, *, is_estimated: bool
+) -> None:
+    stage = Stage(tmp_path)
+    stage.open(capabilities)
+    for _ in range(titles):
+        stage.update("session_info_update", title="Work")
+    stage.update("usage_update", used=1, size=2, cost={"amount": 0.5, "currency": "USD"})
+    stage.end()
+
+    (outcome,) = stage.outcomes
+    assert isinstance(outcome, AgentResult)
+    assert (outcome.usage.cost_usd, outcome.usd_estimated) == (0.5, is_estimated)
+
+
+@pytest.mark.requirement("acp-costs-are-honest")
+@pytest.mark.parametrize("is_titled", [True, False])
+def test_the_past_says_whether_a_cost_may_lack_that_of_a_title(*, is_titled: bool) -> None:
+    titled = [update_line("session_info_update", title="Work")] if is_titled else []
+    greeted: dict[str, object] = {"id": 1, "result": {"agentCapabilities": CLAUDE}}
+    prompted: dict[str, object] = {
+        "type": "bartack.line",
+        "dir": "out",
+        "line": {"id": 3, "method": "session/prompt"},
+    }
+    lines: list[dict[str, object]] = [
+        {"type": "bartack.started", "attempt": 1},
+        greeted,
+        {"type": "bartack.sent", "attempt": 1},
+        prompted,
+        *titled,
+        {"id": 3, "result": {"stopReason": "end_turn"}},
+    ]
+
+    assert History(JsonLine(line, b"") for line in lines).lacks_title is not is_titled
+    again: list[dict[str, object]] = [
+        *lines,
+        {"type": "bartack.started", "attempt": 2},
+        greeted,
+        {"type": "bartack.sent", "attempt": 2},
+        prompted,
+    ]
+    assert History(JsonLine(line, b"") for line in [*again, lines[-1]]).lacks_title
 
 
 PROMPTED: Final[list[dict[str, object]]] = [

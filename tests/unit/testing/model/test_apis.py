@@ -115,6 +115,13 @@ def test_the_messages_api_reads_contents_that_are_strings() -> None:
     assert not read.stream
 
 
+def test_the_messages_api_reads_the_form_that_a_reply_has_to_have() -> None:
+    form = {"type": "json_schema", "schema": {"type": "object", "properties": {"title": {"type": "string"}}}}
+
+    assert MessagesApi().read({"output_config": {"format": form}}, 0).members == ("title",)
+    assert MessagesApi().read({"output_config": {"effort": "low"}}, 0).members == ()
+
+
 def test_the_messages_api_reads_whether_a_tool_failed() -> None:
     assert MessagesApi().read(MESSAGES, 1).turns[-1].results[1] == ToolResult("t2", "two", is_error=True)
 

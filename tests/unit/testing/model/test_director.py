@@ -53,6 +53,14 @@ def test_a_request_without_a_mark_or_without_tools_has_no_place() -> None:
     assert place_of(msgspec.structs.replace(talk(ASK), tools={})) is None
 
 
+def test_a_request_of_an_agent_itself_is_answered_in_the_form_that_it_wants() -> None:
+    director = Director(read_scripts({"one": [{"text": "x"}]}))
+    plain = msgspec.structs.replace(talk(ASK), tools={})
+
+    assert director.decide(plain).reply.text == "ok"
+    assert director.decide(msgspec.structs.replace(plain, members=("title",))).reply.text == '{"title":"ok"}'
+
+
 def test_a_question_of_claude_code_on_its_own_account_has_no_place() -> None:
     aside = Turn("user", "[SUGGESTION MODE: Suggest what the user might type next.] [[script:two]]")
 
