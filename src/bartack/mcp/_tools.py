@@ -52,7 +52,11 @@ def _start(entries: Sequence[ListedEntry]) -> RunTool:
         _schema(
             {
                 "entry": _enum([entry.name for entry in entries]),
-                "args": {"type": "object", "description": "The arguments of the entry by name."},
+                "args": {
+                    "type": "object",
+                    "description": "The arguments of the entry by name. If they do not match, its parameters are returned, and "
+                    "nothing is started.",
+                },
                 "new": {"type": "boolean", "description": "Start another run on purpose."},
                 "agent": {"type": "string", "description": "The agent of bartack.toml that prompts go to."},
                 "budget_usd": {
