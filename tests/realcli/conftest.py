@@ -63,6 +63,7 @@ SOAKED = (
     "test_decisions.py::test_another_user_than_root_gets_the_same_verdicts[claude-edit]",
     "test_decisions.py::test_another_user_than_root_gets_the_same_verdicts[claude-all]",
     "test_decisions.py::test_another_user_than_root_gets_the_same_verdicts[claude-ask]",
+    "test_decisions.py::test_the_calls_that_an_agent_cannot_make_are_not_possible[acp]",
     "test_claude_crashes.py::test_a_tool_whose_result_the_model_has_is_not_run_again",
     "test_claude_limits.py::test_a_cancelled_run_ends_the_agent_and_its_command",
     "test_codex_limits.py::test_a_run_that_is_cancelled_ends_codex_and_its_commands",
