@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.waiting import PATIENCE_S
 from tests.web.journals import RUN, finished, started, written_run
+from tests.web.programs import LOST
 from tests.web.servers import WebServer
 from tests.web.showcase import fill_run
 from tests.web.test_pages_in_browser import no_faults, open_page
@@ -88,6 +89,150 @@ def test_the_first_run_takes_the_place_of_the_words_that_there_are_none(
 
         assert page.get_by_text("There are no runs yet.").is_hidden()
         assert page.locator(f'#runs a[href="/r/{RUN}"]').is_visible()
+
+
+def press_until(page: Page, key: str, wanted: str, most: int = 40) -> None:
+    """Press a key until an element that a selector finds has the focus, as a person does who sees where it is."""
+    for _ in range(most):
+        page.keyboard.press(key)
+        if page.evaluate("(wanted) => document.activeElement?.matches(wanted) ?? false", wanted):
+            return
+    pytest.fail(f"{most} times {key} do not lead to {wanted}")
+
+
+# Failing and cancelling.
+
+
+@pytest.mark.requirement("web-failing-is-confirmed")
+@pytest.mark.parametrize(("name", "status"), [("fail", "failed"), ("cancel", "cancelled")])
+def test_a_run_is_failed_or_cancelled_only_with_the_end_of_its_id(
+    context: BrowserContext, page: Page, server: WebServer, asking: Run, name: str, status: str
+) -> None:
+    sent: list[str] = []
+    page.on("request", lambda asked: sent.append(asked.url) if asked.method == "POST" else None)
+    with no_faults(context, server):
+        page.goto(f"{server.origin}/r/{asking.id}")
+        page.locator("[data-state=live]").wait_for()
+        page.get_by_text("More", exact=True).click()
+        form = page.locator(f"form[action$='/{name}']")
+        button = form.get_by_role("button")
+        button.click()  # without a word
+        form.get_by_label("Reason").fill("enough of it")
+        form.get_by_label("to confirm").fill("xxxx")
+        button.click()
+        assert form.locator("input[name=confirm]").evaluate("(field) => !field.validity.valid")
+        assert sent == []
+        assert asking.state().status == "waiting"
+
+        form.get_by_label("to confirm").fill(asking.id[-4:])
+        button.click()
+        page.locator("#head").get_by_text(status).wait_for()
+        assert page.get_by_role("button", name="Interrupt").count() == 0
+        assert page.get_by_role("button", name="Resume").first.is_visible() == (status == "failed")
+    assert sent == [f"{server.origin}/r/{asking.id}/{name}"]
+    assert asking.state().status == status
+
+
+@pytest.mark.requirement("web-failing-is-confirmed")
+def test_a_menu_that_is_left_does_nothing_and_gives_the_focus_back(
+    context: BrowserContext, page: Page, server: WebServer, asking: Run
+) -> None:
+    with no_faults(context, server):
+        page.goto(f"{server.origin}/r/{asking.id}")
+        page.locator("[data-state=live]").wait_for()
+        page.locator("#main").focus()
+        press_until(page, "Tab", "#actions summary")
+        page.keyboard.press("Enter")
+        press_until(page, "Tab", "form[action$='/cancel'] input[name=confirm]")
+        page.keyboard.type(asking.id[-4:])
+        page.keyboard.press("Escape")
+
+        assert page.locator("form[action$='/cancel']").is_hidden()
+        assert page.evaluate("document.activeElement.matches('#actions summary')")
+        assert page.locator("form[action$='/cancel'] input[name=confirm]").input_value() == ""
+        page.get_by_role("button", name="Yes").click()
+        page.locator("#head").get_by_text("completed").wait_for()
+        page.locator("#actions summary").wait_for(state="detached")
+    assert asking.result() == "deployed: True"
+
+
+# Forking.
+
+
+@pytest.mark.requirement("web-forks-at-an-entry")
+@pytest.mark.requirement("web-works-by-keyboard")
+def test_by_keyboard_a_run_is_forked_at_the_entry_that_is_shown(
+    context: BrowserContext, page: Page, server: WebServer, asking: Run, workspace: Path
+) -> None:
+    asking.answer("q1", value=True)
+    asking.wait(PATIENCE_S)
+    first, _ = (int(str(entry["seq"])) for entry in asking.events() if entry["kind"] == "step.finished")
+    with no_faults(context, server):
+        page.goto(f"{server.origin}/r/{asking.id}")
+        page.locator("#head").get_by_text("completed").wait_for()
+        page.locator("#main").focus()
+        while int(page.locator("#travel-at").input_value()) > first:
+            page.keyboard.press("[")
+        page.wait_for_url(f"**/r/{asking.id}?at={first}")
+        page.get_by_text(f"This is the run after entry {first}").wait_for()
+        press_until(page, "Tab", ".fork summary")
+        page.keyboard.press("Enter")
+        assert "now main:1" in page.locator(".fork .panel").inner_text()
+        page.keyboard.press("Escape")
+        assert page.locator(".fork .panel").is_hidden()
+        page.keyboard.press("Enter")
+        press_until(page, "Tab", ".fork button")
+        page.keyboard.press("Enter")
+        page.wait_for_url(lambda url: "/r/run-" in url and asking.id not in url)
+
+        page.locator("#head").get_by_text("interrupted").wait_for()
+        page.locator("#main").focus()
+        press_until(page, "Tab", "#actions button")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="No", exact=True).wait_for()
+        page.keyboard.press("a")
+        page.keyboard.press("n")
+        page.locator("#head").get_by_text("completed").wait_for()
+    fork = Run.open(page.url.rpartition("/")[2], workspace)
+    assert fork.result() == "deployed: False"
+    assert asking.result() == "deployed: True"
+
+
+# Dead letters.
+
+
+@pytest.mark.requirement("web-acts-as-the-command-line")
+def test_dead_letters_are_chosen_retried_and_purged(
+    context: BrowserContext, page: Page, server: WebServer, workspace: Path
+) -> None:
+    (workspace / "lost.py").write_text(LOST, encoding="utf-8")
+    run = Run.start(workspace / "lost.py", workspace=workspace)
+    run.wait(PATIENCE_S, until="waiting")
+    queue = run.dead_letters
+    letters = {str(queue.value(one.id)): one for one in queue.list_messages().letters}
+    first, second, third = (letters[word] for word in ("first", "second", "third"))
+    with no_faults(context, server):
+        page.goto(f"{server.origin}/r/{run.id}/mailboxes")
+        rows = page.locator("#letters tbody tr")
+        assert rows.count() == 3
+        page.get_by_role("button", name="Purge the chosen ones").click()
+        page.locator("#letters").get_by_text("Choose at least one letter first.").wait_for()
+        page.get_by_label(f"Choose {first.message_id}").check()
+        page.get_by_role("button", name="Purge the chosen ones").click()
+        page.get_by_label(f"Choose {first.message_id}").wait_for(state="detached")
+        assert rows.count() == 2
+
+        page.get_by_label(f"Choose {second.message_id}").check()
+        with page.expect_navigation():
+            page.get_by_role("button", name="Retry the chosen ones").click()
+        assert len(queue.show(second.id).history) > len(second.history)
+
+        page.get_by_role("link", name=third.message_id).click()
+        page.get_by_role("heading", name="Dead letter").wait_for()
+        page.get_by_role("button", name="Purge").click()
+        page.locator(".tag").get_by_text("purged").wait_for()
+        assert page.get_by_role("button", name="Purge").count() == 0
+    assert [one.id for one in queue.list_messages().letters] == [second.id]
 
 
 # Time travel.

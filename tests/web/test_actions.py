@@ -8,22 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.web.programs import LOST
 from tests.web.sites import enter, make_site
 
 from bartack import Run
 from bartack.runtime.client.answering import user_name
 from bartack.web import Site
 from bartack.web._actions import is_own_page
-
-LOST = """
-from bartack import Context, worker
-
-@worker
-async def main(ctx: Context) -> str:
-    for word in ("first", "second", "third"):
-        await ctx.send_supervised("@nobody", word, retries=0, on_error="dead_letter")
-    return await ctx.ask("More?")
-"""
 
 UNKNOWN = """
 import json, os, signal
@@ -206,6 +197,8 @@ def test_dead_letters_are_retried_and_purged(person: Person, workspace: Path) ->
     assert person.ask(run, "letters/purge", letters=[first]) == (404, "BT413")
     assert person.ask(run, "letters/retry", letters=[]) == (422, "BT1022")
     assert len(person.ask(run, "letters/retry", letters=[second])[1]["retried"]) == 1
+    status, page = person.submit(run, "letters/purge")
+    assert (status, "choose at least one dead letter first" in page) == (422, True)
     assert person.submit(run, "letters/purge", letters=[second, third])[0] == 303
     assert run.dead_letters.list_messages().letters == []
 

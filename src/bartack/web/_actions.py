@@ -144,6 +144,14 @@ class Letters(_Body):
 
     letters: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=1000)]
 
+    @classmethod
+    def of_form(cls, fields: Fields) -> dict[str, object]:
+        """A table in which nothing is chosen sends none of them."""
+        given = super().of_form(fields)
+        if not given.get("letters"):
+            raise WebRefusedError("choose at least one dead letter first", status=422)
+        return given
+
 
 class Action(NamedTuple):
     """Something that a person can do to a run.

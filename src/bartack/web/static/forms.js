@@ -6,11 +6,19 @@ import { settle } from "./live.js";
 export function startForms() {
   document.addEventListener("submit", (event) => {
     const form = /** @type {HTMLFormElement} */ (event.target);
-    if (form.getAttribute("aria-busy") === "true" || "sent" in form.dataset) return event.preventDefault();
+    if (form.getAttribute("aria-busy") === "true" || "sent" in form.dataset || !hasChoice(form)) return event.preventDefault();
     if (!("live" in form.dataset)) return;
     event.preventDefault();
     void send(form, event.submitter);
   });
+}
+
+/** Whether something is chosen in a form that needs it; says so if nothing is. @param {HTMLFormElement} form */
+function hasChoice(form) {
+  if (!("choose" in form.dataset) || form.querySelector("input:checked")) return true;
+  const outcome = /** @type {HTMLElement | null} */ (form.querySelector(".outcome"));
+  if (outcome) outcome.textContent = outcome.dataset.none ?? "";
+  return false;
 }
 
 /** @param {HTMLFormElement} form @param {HTMLElement | null} submitter */

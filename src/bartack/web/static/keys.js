@@ -90,10 +90,13 @@ export function addKeys(more) {
   Object.assign(KEYS, more);
 }
 
-/** Close the menus that are open, but not one that an element is in. @param {EventTarget | null} inside */
+/** Close the menus that are open, but not one that an element is in. What was filled in is dropped, and the focus stays. @param {EventTarget | null} inside */
 function closeMenus(inside) {
   for (const menu of document.querySelectorAll("details.menu[open]")) {
-    if (!menu.contains(/** @type {Node | null} */ (inside))) menu.removeAttribute("open");
+    if (menu.contains(/** @type {Node | null} */ (inside))) continue;
+    if (menu.contains(document.activeElement)) menu.querySelector("summary")?.focus();
+    menu.removeAttribute("open");
+    for (const form of menu.querySelectorAll("form")) form.reset();
   }
 }
 
@@ -105,7 +108,7 @@ function press(event) {
   if (event.key === "Escape") closeMenus(null);
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || dialog.open) return;
   if (target.matches("input:not([type=checkbox]), textarea, select, [contenteditable]")) {
-    if (event.key === "Escape") target.blur();
+    if (event.key === "Escape" && document.activeElement === target) target.blur();
     return;
   }
   if (stored("keys") === "off") return;
