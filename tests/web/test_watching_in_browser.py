@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 from tests.web.journals import RUN, Writer, finished, started, written_run
+from tests.web.programs import AGENT, ASKING_AN_AGENT
 from tests.web.servers import WebServer
 from tests.web.showcase import fill_run
 from tests.web.test_pages_in_browser import no_faults, open_page
 
+from bartack import Run
 from bartack.journal import open_journal
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
@@ -125,6 +131,61 @@ def test_64_live_workers_are_on_the_page_as_they_change(
             assert len(open_steps) == 63
             assert all("turn 6" in text for text in open_steps)
             assert f"{5 * 63 + 63} steps" in page.locator("#head").inner_text()
+
+
+@contextmanager
+def agent_at_a_gate(workspace: Path) -> Generator[int]:
+    """``bartack run`` with an agent that says what is written to a descriptor."""
+    gate = workspace / "gate"
+    os.mkfifo(gate)
+    descriptor = os.open(gate, os.O_RDWR)
+    (workspace / "notes.py").write_text(ASKING_AN_AGENT, encoding="utf-8")
+    (workspace / "agent.py").write_text(AGENT, encoding="utf-8")
+    command = [sys.executable, str(workspace / "agent.py"), str(gate)]
+    settings = f'[agents.writer]\nkind = "ndjson"\ncommand = {command}\n'
+    (workspace / "bartack.toml").write_text(settings, encoding="utf-8")
+    words = [sys.executable, "-m", "bartack", "run", "notes.py"]
+    with subprocess.Popen(words, cwd=workspace, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as run:
+        try:
+            yield descriptor
+            assert run.wait(PATIENCE_S) == 0
+        finally:
+            run.kill()
+            os.close(descriptor)
+
+
+@pytest.mark.requirement("web-shows-what-agents-said")
+def test_the_words_of_a_real_program_are_on_the_page_as_they_come_and_its_reply_in_the_end(
+    context: BrowserContext, server: WebServer, workspace: Path
+) -> None:
+    page = open_page(context, server.link)
+    with no_faults(context, server), agent_at_a_gate(workspace) as gate:
+        page.get_by_role("link", name="notes.py").click()
+        page.locator("[data-state=live]").wait_for()
+        said = page.locator("[data-parts=c]")
+        os.write(gate, b"say reading src/dates.py\n")
+        said.get_by_text("reading src/dates.py").wait_for()
+        said.get_by_role("link", name="writer").click()
+        page.locator("#call").get_by_text("open").wait_for()
+        page.locator("[data-state=live]").wait_for()
+        page.evaluate("window.sameDocument = true")
+        lines = page.locator(".said-lines .l-text .words-of")
+        assert lines.all_inner_texts() == ["reading src/dates.py"]
+        assert page.get_by_role("heading", name="Reply").count() == 0
+        for number, word in enumerate(["the leap year", "rule is missing", "for <b>2100</b>"], 2):
+            os.write(gate, f"say {word}\n".encode())
+            lines.nth(number - 1).wait_for()
+            assert lines.last.inner_text() == word
+            page.locator(".said-lines .l-usage").nth(number - 1).get_by_text(f"turn {number}").wait_for()
+
+        os.write(gate, b"reply two fixes\n")
+        page.get_by_role("heading", name="Reply").wait_for()
+        assert page.locator("#reply").get_by_text("two fixes").is_visible()
+        assert page.locator("#call").get_by_text("finished").is_visible()
+        page.locator("#head").get_by_text("completed").wait_for()
+        assert page.evaluate("window.sameDocument")
+        assert page.locator("main b").count() == 0
+    assert Run.open("latest", workspace).result() == "two fixes"
 
 
 @pytest.mark.requirement("web-follows-through-damage")

@@ -57,6 +57,16 @@ LineData = Annotated[
 ]
 
 
+class Reply(Model, frozen=True, kw_only=True):
+    """What a call of an agent came to, as a page shows it: a text, a value, or the whole outcome."""
+
+    run: str
+    seq: Seq = 0
+    shown: Annotated[Shown | None, Meta(description="Absent while the call is open.")] = None
+    text: str = ""
+    value: object = None
+
+
 class Talk(Model, frozen=True, kw_only=True):
     """One call of an agent: what it was asked, and the lines of its transcript."""
 

@@ -11,7 +11,7 @@ from bartack.web.models._model import Shown
 from bartack.web.models._talk import Talk
 from bartack.web.pages._frame import EVENTS, RunPage, RunTab
 from bartack.web.reading._said import said_line
-from bartack.web.reading._talk import read_calls, read_talk
+from bartack.web.reading._talk import read_calls, read_reply, read_talk
 from bartack.web.streams._parts import Part
 
 
@@ -31,7 +31,7 @@ async def _read_one(page: RunPage) -> Mapping[str, object]:
         "call": [Part("call", "call", talk.call)],
         "lines": [Part(f"l{line.n}", "line", line) for line in lines],
         "asked": _members(talk.prompt),
-        "replied": _members(talk.reply),
+        "reply": [Part("reply", "reply", read_reply(page.view, talk.call))],
         **({"stream": _stream(page, talk)} if reads_on else {}),
     }
 
@@ -42,7 +42,7 @@ def _stream(page: RunPage, talk: Talk) -> str:
 
 
 def _members(value: Shown | None) -> Mapping[str, object]:
-    """The members of a prompt or of an outcome that are not empty; none if it is cut."""
+    """The members of a prompt that are not empty; none if it is cut."""
     if value is None or not isinstance(value.value, dict):
         return {}
     members = cast("dict[str, object]", value.value)

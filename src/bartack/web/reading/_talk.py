@@ -20,7 +20,7 @@ from bartack.web._hide import Hider
 from bartack.web.following._pauses import Pauses
 from bartack.web.following._runs import moment_us
 from bartack.web.models._model import Shown
-from bartack.web.models._talk import Call, Calls, Talk
+from bartack.web.models._talk import Call, Calls, Reply, Talk
 from bartack.web.reading._files import open_regular
 from bartack.web.reading._steps import step_row
 from bartack.web.reading._view import LOST, RunView
@@ -41,6 +41,8 @@ MOST_BYTES: Final = 1024 * 1024
 """Bytes of lines in one answer."""
 TRANSCRIPT: Final = "transcript.ndjson"
 STREAM: Final = "stream.ndjson"
+
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
 
 T = TypeVar("T")
 Line = dict[str, object]
@@ -190,6 +192,18 @@ def _said(view: RunView, call: Call) -> tuple[Shown | None, Shown | None]:
     asked = view.show(call.seq_from)
     reply = view.show(call.seq_to) if call.seq_to and call.status in {"finished", "undone"} else None
     return asked, reply
+
+
+def read_reply(view: RunView, call: Call) -> Reply:
+    """What a call came to, without secrets; empty while it is open."""
+    shown = _said(view, call)[1]
+    found = Reply(run=view.run.id, seq=call.seq_to, shown=shown)
+    members = shown.value if shown is not None and isinstance(shown.value, dict) else {}
+    value = next((members[name] for name in ("value", "result") if members.get(name) not in _NOTHING), None)
+    text = members.get("text")
+    if value is None and isinstance(text, str):
+        return msgspec.structs.replace(found, text=text)
+    return msgspec.structs.replace(found, value=value)
 
 
 # Files of agents.

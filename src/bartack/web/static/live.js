@@ -202,7 +202,7 @@ function nameTab() {
 
 // The page as a whole.
 
-const FRAMES = "[data-parts], #head, #actions, #output, #filters, #tabs, #moment, #travel, #left-out, #result";
+const FRAMES = "[data-parts], #head, #actions, #output, #filters, #tabs, #moment, #travel, #left-out, #result, #call, #reply";
 
 /** Ask for the page again, or for the same page at another entry, and take what it shows. @param {string} address */
 async function load(address) {

@@ -54,6 +54,7 @@ from bartack.web.reading._talk import (
     agent_folders,
     find_call,
     read_call,
+    read_reply,
     read_transcript_line,
 )
 from bartack.web.reading._view import RunView
@@ -199,6 +200,8 @@ class RunStream:
         self._kinds, self._lanes = len(spans.columns.kinds), len(spans.columns.lanes)
         self._page = OverviewParts(AgentWords()) if self._query.view == "overview" else HeadParts()
         self._changed.keep(self._page.parts(view))
+        if self._talk is not None:
+            self._call.keep(_call_parts(view, self._talk.call(view)))
 
     def _reset(self, why: Reason) -> bytes:
         self._begin(None)
@@ -281,10 +284,15 @@ class RunStream:
             said = [view.hider.hide(said_line(line)) for line in lines]
             rendered = [self._call.render(Part(f"l{line.n}", "line", line)) for line in said]
             found += event("parts", before, Parts(seq=view.seq, set=rendered))
-        if call is not None:
-            parts = self._call.take([Part("call", "call", view.hider.hide(call))], view.seq)
-            found += b"" if parts is None else event("parts", before, parts)
-        return found
+        parts = self._call.take(_call_parts(view, call), view.seq)
+        return found + (b"" if parts is None else event("parts", before, parts))
+
+
+def _call_parts(view: RunView, call: Call | None) -> list[Part]:
+    """The parts of the page of a call besides its lines."""
+    if call is None:
+        return []
+    return [Part("call", "call", view.hider.hide(call)), Part("reply", "reply", read_reply(view, call))]
 
 
 def _end_of(view: RunView, row: int) -> tuple[int, StepStatus]:
@@ -301,11 +309,17 @@ class _TalkFile:
         self._agent = ""
         self._offset = 0
 
+    def call(self, view: RunView) -> Call | None:
+        """The call at the entry of a view; ``None`` if it had not begun."""
+        try:
+            return read_call(view, find_call(view, self.key))
+        except BartackError:
+            return None
+
     def read(self, view: RunView) -> tuple[Call | None, list[Line]]:
         """The call as it is now, and its lines since the last time."""
-        try:
-            call = read_call(view, find_call(view, self.key))
-        except BartackError:
+        call = self.call(view)
+        if call is None:
             return None, []
         folders = [self._agent] if self._agent else agent_folders(view, call.agent)
         for agent in folders:
