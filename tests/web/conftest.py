@@ -57,9 +57,10 @@ def asking(workspace: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def showcase(tmp_path_factory: pytest.TempPathFactory) -> Showcase:
+def showcase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Showcase]:
     """A workspace for tests that only look: every page has something to show."""
-    return Showcase(tmp_path_factory.mktemp("showcase"))
+    with Showcase(tmp_path_factory.mktemp("showcase")) as made:
+        yield made
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -43,9 +43,9 @@ class Writer:
         self.journal.commit()
         return self.seq
 
-    def mirror(self) -> None:
-        """Write run.json, as a hub that has stopped leaves it."""
-        Mirror(self.run, read_state(self.run)).write(self.seq, active=False)
+    def mirror(self, *, active: bool = False) -> None:
+        """Write run.json, as a hub that has stopped leaves it, or as one that is alive has it."""
+        Mirror(self.run, read_state(self.run)).write(self.seq, active=active)
 
     def begin(self, worker: str = "team:main", **members: object) -> None:
         """The beginning of a run: its first worker is alive."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.crash.test_recorded_runs import restore
 from tests.web.hostile import fill
@@ -16,6 +17,9 @@ from bartack.runtime.state import entries as e
 from bartack.tracking import LineageStore
 
 ASKING: Final = "run-20261118-101011-0123abcd"
+BUSY: Final = "run-20261118-101012-0123abcd"
+STOPPED: Final = "run-20261118-101013-0123abcd"
+DECIDING: Final = "run-20261118-101014-0123abcd"
 CHILD: Final = "main/2:child"
 SAID: Final[list[dict[str, Any]]] = [
     {"event": "agent.started", "attempt": 1, "pid": 0, "conversation": "", "generation": 0, "model": "scripted"},
@@ -159,8 +163,29 @@ def fail(run: Writer) -> None:
     run.write(e.RunEnded(status="failed"))
 
 
+def prompt_three(run: Writer) -> None:
+    """A run with a worker for each of three prompts, one command, and a first worker that waits for all."""
+    run.begin()
+    run.write(started(1, step="delegate"))
+    for number in range(3):
+        path = f"main/1.{number}:child"
+        run.write(e.WorkerSpawned(path=path, worker="team:child", p="main", n=1), value={"args": [number]})
+        run.write(started(1, path, step="think", about="Review the parser"))
+    run.write(started(2, "main/1.0:child", about="pytest -q"))
+
+
+def ask_one(run: Writer) -> None:
+    """A run that asks whether to go on."""
+    run.begin()
+    run.write(
+        started(1, step="ask", question="q1"), value={"question": "Publish version 1.4?", "type": "bool"}
+    )
+
+
 class Showcase:
-    """A workspace with a failed run that has everything, one that asks, and recorded ones, one of them of the pipeline.
+    """A workspace with a failed run that has everything, one that asks, active ones, and recorded ones, one of the pipeline.
+
+    While it is open, its active runs have a process that runs them; it is that of the test, and answers nothing.
 
     Args:
         place: Where it is made.
@@ -189,6 +214,17 @@ class Showcase:
             fail(run)
             run.mirror()
             last = run.seq
+        self._stack = ExitStack()
+        for name, fill_it, is_active in (
+            (BUSY, prompt_three, True),
+            (DECIDING, ask_one, True),
+            (STOPPED, prompt_three, False),
+        ):
+            with written_run(self.workspace, name) as run:
+                fill_it(run)
+                run.mirror(active=is_active)
+            if is_active:
+                self._stack.enter_context(run.run.socket.listen())
         self.pages = LISTS | PATTERN_PAGES | {"enter": "/enter"}
         self.pages |= {name: f"/r/{RUN}{path}" for name, path in RUN_PAGES.items()}
         self.pages |= {name: f"/r/{pipeline.id}{path}" for name, path in PIPELINE_PAGES.items()}
@@ -198,4 +234,11 @@ class Showcase:
             "overview with questions": f"/r/{ASKING}",
             "step with a tool": f"/r/{ASKING}/step?p=main&n=2",
             "recorded failure": f"/r/{failed.id}/failure",
+            "overview of an active run": f"/r/{BUSY}",
         }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()

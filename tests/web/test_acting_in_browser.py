@@ -11,14 +11,14 @@ from tests.waiting import PATIENCE_S
 from tests.web.journals import RUN, finished, started, written_run
 from tests.web.programs import LOST
 from tests.web.servers import WebServer
-from tests.web.showcase import fill_run
+from tests.web.showcase import fail, fill_run
 from tests.web.test_pages_in_browser import no_faults, open_page
 
 from bartack import Run
 from bartack.runtime.state import entries as e
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page, Route
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -98,6 +98,53 @@ def press_until(page: Page, key: str, wanted: str, most: int = 40) -> None:
         if page.evaluate("(wanted) => document.activeElement?.matches(wanted) ?? false", wanted):
             return
     pytest.fail(f"{most} times {key} do not lead to {wanted}")
+
+
+# The list.
+
+
+@pytest.mark.requirement("web-lists-what-runs-do")
+def test_from_the_list_a_run_is_resumed_and_answered_without_leaving_it(
+    context: BrowserContext, page: Page, server: WebServer, asking: Run
+) -> None:
+    row = page.locator("#runs > li")
+    with no_faults(context, server):
+        page.locator("[data-state=live]").wait_for()
+        row.get_by_text("Deploy?").wait_for()
+        asking.interrupt()
+        row.get_by_role("button", name="Resume").click()
+        row.get_by_text("waiting").wait_for()
+        assert row.get_by_role("button", name="Resume").count() == 0
+        page.evaluate("window.sameDocument = true")
+        row.get_by_role("group", name="Answer q1").get_by_role("button", name="Yes").click()
+        row.get_by_text("completed").wait_for()
+        assert row.get_by_role("button").count() == 0
+        assert page.evaluate("window.sameDocument")
+    assert asking.result() == "deployed: True"
+
+
+@pytest.mark.requirement("web-lists-what-runs-do")
+@pytest.mark.requirement("web-works-without-script")
+def test_without_script_a_run_is_answered_in_the_list_and_its_failure_is_one_link_away(
+    browser: Browser, server: WebServer, asking: Run, workspace: Path
+) -> None:
+    with written_run(workspace) as run:
+        fill_run(run)
+        fail(run)
+        run.mirror()
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 360, "height": 800})
+    context.set_default_timeout(PATIENCE_S * 1000)
+    page = context.new_page()
+    page.goto(f"{server.origin}/enter")
+    page.get_by_label("Or paste the link here").fill(server.link)
+    page.get_by_role("button", name="Enter").click()
+    page.get_by_role("button", name="No", exact=True).click()
+
+    assert asking.wait(PATIENCE_S).status == "completed"
+    assert asking.result() == "deployed: False"
+    page.get_by_role("link", name="Failure").click()
+    page.get_by_role("heading", name="ValueError").first.wait_for()
+    context.close()
 
 
 # Failing and cancelling.

@@ -160,6 +160,9 @@ def test_the_words_of_a_real_program_are_on_the_page_as_they_come_and_its_reply_
 ) -> None:
     page = open_page(context, server.link)
     with no_faults(context, server), agent_at_a_gate(workspace) as gate:
+        row = page.locator("#runs > li")
+        row.get_by_text("1 prompt, ").wait_for()
+        assert row.locator(".num").first.inner_text() == "1"
         page.get_by_role("link", name="notes.py").click()
         page.locator("[data-state=live]").wait_for()
         said = page.locator("[data-parts=c]")

@@ -29,6 +29,7 @@ _FILTERS: Final[tuple[Callable[..., object], ...]] = (
     _wording.took,
     _wording.clock,
     _wording.iso,
+    _wording.under_way,
     _wording.usd,
     _wording.short,
     _wording.size,

@@ -82,6 +82,15 @@ def iso(us: int) -> str:
     return datetime.fromtimestamp(us / US).astimezone().isoformat(timespec="milliseconds") if us else ""
 
 
+_NOUNS: Final = {"think": "prompt", "shell": "command", "ask": "question", "body": "function"}
+
+
+def under_way(kind: str, count: int) -> str:
+    """Steps of a kind that are under way, as ``3 prompts`` or ``2 in receive``."""
+    noun = _NOUNS.get(kind)
+    return f"{count} in {kind}" if noun is None else f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def usd(amount: float) -> str:
     """An amount of money, in US dollars."""
     return f"{amount:.2f}" if amount >= 0.01 or amount == 0 else f"{amount:.4f}"

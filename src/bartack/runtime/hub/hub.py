@@ -432,6 +432,9 @@ class Hub:
             self._mirror.deadlock = self._deadlock.found
             self._core.foreign.report_deadlock(self._deadlock.found)
             self._core.turn.after_commit(act.Transition())
+        elif not self._status and self._mirror.is_stale():
+            # Lists of runs show how many workers there are and what they do; a file for each step would be too much.
+            self._core.turn.after_commit(act.Transition())
         self._turn_end()
 
     # Opening and closing.

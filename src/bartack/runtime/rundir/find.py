@@ -22,7 +22,8 @@ from bartack.depot.folder import is_run
 from bartack.errors import BartackError, RunNotActiveError, RunNotFoundError
 from bartack.journal import Journal, JournalReader
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.mirror import RunFile, describe_failure, iso_time
+from bartack.runtime.rundir.mirror import RunFile, describe_failure
+from bartack.runtime.rundir.moments import iso_time
 from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.entries import (
     FailureRecorded,

@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
 from bartack.core.files import replace_file
 from bartack.journal.veil import Secrets, Veil
+from bartack.runtime.rundir.doing import Doing, FirstQuestion, OpenKind, doing_of
 from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.moments import iso_time
 from bartack.runtime.rundir.pipeline_transcript import FactTranscript, is_made_of_facts
 from bartack.runtime.rundir.shown import Shown
 from bartack.runtime.rundir.transcript import Transcript
@@ -61,6 +62,12 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     resumes: int = 0
     """How often it was resumed."""
     questions: list[str] = []
+    asked: FirstQuestion | None = None
+    """The first of these."""
+    workers: int = 0
+    """Workers that have not ended, as of the last second."""
+    open: list[OpenKind] = []
+    """Steps that are under way, by kind, as of the last second."""
     deadlock: list[str] = []
     """What each worker waits for, while all wait for each other."""
     rests_until: str = ""
@@ -105,6 +112,8 @@ class Mirror:
         self._state = state
         self.deadlock: list[str] = []
         """What each worker waits for, while all wait for each other."""
+        self._shown: tuple[Doing, RunBudget | None] | None = None
+        """What the files that were taken last say that changes without a change of status."""
         self._transcript = (
             FactTranscript(run, run.transcript)
             if is_made_of_facts(state.run)
@@ -116,6 +125,10 @@ class Mirror:
         files = self.take(active=active, status=status)
         if files is not None:
             self.put(files, seq)
+
+    def is_stale(self) -> bool:
+        """Whether the run does something else, or has cost more, than the files say that were taken last."""
+        return self._state.run is not None and self._shown != (doing_of(self._state), self._budget())
 
     def take(self, *, active: bool, status: str = "") -> MirrorFiles | None:
         """What run.json and .failed are to hold if the state, as it is now, becomes durable."""
@@ -160,6 +173,7 @@ class Mirror:
     def _run_file(self, active: bool, status: str) -> RunFile:
         run, failure = self._state.run, self._state.failure
         assert run is not None
+        self._shown = (doing, budget) = (doing_of(self._state), self._budget())
         ended = self._state.status if self._state.ended is not None else status
         return RunFile(
             run=run.run,
@@ -179,8 +193,11 @@ class Mirror:
             resumes=max(self._state.hub - 1, 0),
             deadlock=self.deadlock if active else [],
             questions=list(self._state.questions),
+            asked=doing.asked,
+            workers=doing.workers,
+            open=doing.open,
             error="" if failure is None else describe_failure(failure),
-            budget=self._budget(),
+            budget=budget,
             pipeline=None if self._describe is None else self._describe(),
         )
 
@@ -215,8 +232,3 @@ def describe_failure(failure: FailureRecorded) -> str:
     """Why a run failed, in a text that is not too long for a list."""
     whose = f"{failure.worker}: " if failure.worker else ""
     return f"{whose}{failure.error.message}"[:MESSAGE_LIMIT]
-
-
-def iso_time(at: int) -> str:
-    """Microseconds since 1970 as the files of a run have them: a time in UTC."""
-    return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self, cast
+from typing import Final, NamedTuple, Self, cast, get_args
 
 import msgspec
 
@@ -33,7 +33,7 @@ from bartack.runtime.rundir.mirror import RunFile
 from bartack.web._threads import in_thread
 from bartack.web.following._pauses import LOOKED, Pauses
 from bartack.web.models._model import Problem
-from bartack.web.models._run import RunRow, RunStatus, TaskCount
+from bartack.web.models._run import ListedQuestion, OpenCount, QuestionType, RunRow, RunStatus, TaskCount
 
 LOOK_S: Final = 2.0
 """How often runs are looked at that are not watched."""
@@ -304,6 +304,12 @@ def row_of(file: RunFile, workspace: str, number: int = 0, *, is_unreadable: boo
         resumes=file.resumes,
         seq=file.seq,
         questions=file.questions,
+        asked=_asked_of(file),
+        workers=file.workers,
+        open=[
+            OpenCount(kind=one.kind, count=one.count, since_at=moment_us(one.since), step=one.step)
+            for one in file.open
+        ],
         error=file.error,
         deadlock=bool(file.deadlock),
         rests_until_at=moment_us(file.rests_until),
@@ -313,6 +319,14 @@ def row_of(file: RunFile, workspace: str, number: int = 0, *, is_unreadable: boo
         stage="" if pipeline is None else pipeline.stage,
         tasks=tasks,
     )
+
+
+def _asked_of(file: RunFile) -> ListedQuestion | None:
+    asked = file.asked
+    if asked is None or not file.questions:
+        return None
+    kind = cast("QuestionType", asked.type) if asked.type in get_args(QuestionType) else None
+    return ListedQuestion(id=asked.id, question=asked.question, type=kind, options=asked.options)
 
 
 def _pipeline_of(file: RunFile) -> _Pipeline | None:

@@ -27,6 +27,26 @@ class TaskCount(Model, frozen=True, kw_only=True):
     all: int = 0
 
 
+class OpenCount(Model, frozen=True, kw_only=True):
+    """Steps of one kind that are under way."""
+
+    kind: str
+    count: int
+    since_at: Annotated[At, Meta(description="When the oldest of them began.")] = 0
+    step: Annotated[str, Meta(description="The oldest of them.")] = ""
+
+
+class ListedQuestion(Model, frozen=True, kw_only=True):
+    """The oldest open question of a run, in a list of runs."""
+
+    id: str
+    question: Annotated[str, Meta(description="In one line, which may be cut.")] = ""
+    type: Annotated[
+        QuestionType | None, Meta(description="Absent if it is to be answered where all of it is shown.")
+    ] = None
+    options: list[str] = []
+
+
 class RunRow(Model, frozen=True, kw_only=True):
     """A run in a list."""
 
@@ -45,6 +65,12 @@ class RunRow(Model, frozen=True, kw_only=True):
     resumes: int = 0
     seq: Seq = 0
     questions: Annotated[list[str], Meta(description="The numbers of its open questions.")] = []
+    asked: Annotated[ListedQuestion | None, Meta(description="The oldest of them; in lists only.")] = None
+    workers: Annotated[int, Meta(description="Workers that have not ended; in lists only.")] = 0
+    open: Annotated[
+        list[OpenCount],
+        Meta(description="What is under way, the kind that says most first; in lists only."),
+    ] = []
     error: str = ""
     deadlock: Annotated[bool, Meta(description="All its workers wait for each other.")] = False
     rests_until_at: Annotated[At, Meta(description="When it has something to do again by itself.")] = 0

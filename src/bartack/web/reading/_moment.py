@@ -12,7 +12,8 @@ from bartack.errors import BartackError, JournalError
 from bartack.runtime.protocol.paths import CallPlace, parse_call
 from bartack.runtime.rundir.find import ENDED, current_file, status_of
 from bartack.runtime.rundir.follower import TAIL
-from bartack.runtime.rundir.mirror import RunBudget, RunFile, describe_failure, iso_time
+from bartack.runtime.rundir.mirror import RunBudget, RunFile, describe_failure
+from bartack.runtime.rundir.moments import iso_time
 from bartack.runtime.state.spans.rows import StepSpan, WorkerSpan
 from bartack.runtime.state.spans.waits import left_of_step
 from bartack.runtime.state.status import worker_status
