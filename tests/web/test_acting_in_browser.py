@@ -484,6 +484,110 @@ def test_bars_of_steps_that_failed_or_were_undone_differ_in_their_pattern(
     assert len({frozenset(one) for one in pictures.values()}) == 3
 
 
+RECORD: Final = """(() => {
+    const made = CanvasRenderingContext2D.prototype.fillText;
+    window.written = [];
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        window.written.push({ text, left: x, right: x + this.measureText(text).width, room: this.canvas.clientWidth });
+        return made.call(this, text, x, y);
+    };
+})()"""
+"""Keeps what is written on a canvas, and where."""
+
+
+@pytest.mark.requirement("web-marks-have-words")
+@pytest.mark.parametrize("width", [1280, 360])
+def test_marks_of_the_timeline_differ_stay_inside_and_are_words_for_screen_readers(
+    page: Page, server: WebServer, workspace: Path, width: int
+) -> None:
+    with written_run(workspace) as run:
+        fill_run(run)
+        fail(run)
+        run.mirror()
+    first, last = 10**15, 10**15 + 20 * 10**6
+    kinds = ["question", "crash", "resume", "answer", "failure", "end"]
+    places = [0, 5, 10, 15, 19.9, 20]
+    marks = [
+        [first + int(at * 1e6), kind, seq, "killed by SIGKILL" if kind == "crash" else ""]
+        for seq, (at, kind) in enumerate(zip(places, kinds, strict=True), 1)
+    ]
+    bars = [[first, last, 0, "finished", 1, 5, 0, True], [last - 10**6, last, 0, "finished", 1, 6, 1, True]]
+    lanes = [{"id": 0, "path": "main", "worker": "main", "bars": bars}]
+    drawn = {"first_us": first, "last_us": last, "seq": 9, "kinds": ["shell"], "lanes": lanes, "marks": marks}
+    page.route("**/timeline?*", lambda route: route.fulfill(json=drawn))
+    page.set_viewport_size({"width": width, "height": 800})
+    page.add_init_script(RECORD)
+    page.goto(f"{server.origin}/r/{RUN}")
+    page.wait_for_function("() => window.written.some((one) => one.text.includes('✗'))")
+    written = page.evaluate("window.written")
+    signs = [one for one in written if one["text"].strip("abcdefghijklmnopqrstuvwxyz ") in set("!?✗▸✓■")]
+
+    assert {one["text"].strip("abcdefghijklmnopqrstuvwxyz ") for one in signs} >= {"!", "?", "✗", "▸"}
+    if width > 1000:
+        assert {"! crash", "? question", "▸ resumed"} <= {one["text"] for one in signs}
+    assert [one for one in written if one["left"] < 0 or one["right"] > one["room"]] == []
+    items = page.get_by_role("list", name="Marks of the timeline").get_by_role("listitem")
+    assert items.all_inner_texts() == [
+        "question at 0:00, entry 1",
+        "crash at 0:05, entry 2: killed by SIGKILL",
+        "resumed at 0:10, entry 3",
+        "answer at 0:15, entry 4",
+        "failure at 0:19, entry 5",
+        "end at 0:20, entry 6",
+    ]
+
+
+@pytest.mark.requirement("web-pages-are-live")
+def test_screen_readers_get_the_status_in_words(page: Page, server: WebServer, workspace: Path) -> None:
+    with written_run(workspace) as run:
+        run.begin()
+        page.goto(f"{server.origin}/r/{RUN}")
+        page.locator("[data-state=live]").wait_for()
+        run.write(started(1, about="make docs"))
+        page.wait_for_function("() => document.getElementById('status').textContent")
+
+        assert page.locator("#status").inner_text() == "interrupted, 1 step open"
+
+
+@pytest.mark.requirement("web-questions-of-ended-runs-are-closed")
+def test_a_question_of_a_run_that_fails_is_not_answered_any_more_on_its_page(
+    context: BrowserContext, page: Page, server: WebServer, asking: Run
+) -> None:
+    with no_faults(context, server):
+        page.goto(f"{server.origin}/r/{asking.id}")
+        page.locator("[data-state=live]").wait_for()
+        page.get_by_role("heading", name="Open now").wait_for()
+        page.get_by_role("button", name="Yes").wait_for()
+        asking.fail("enough of it")
+        page.get_by_role("heading", name="Open when the run ended").wait_for()
+        page.locator("article").get_by_text("does not wait for an answer").wait_for()
+        assert page.get_by_role("button", name="Yes").count() == 0
+        assert page.title().startswith("✗ ")
+
+        page.get_by_role("button", name="Resume").first.click()
+        page.get_by_role("heading", name="Open now").wait_for()
+        page.get_by_role("button", name="Yes").click()
+        page.locator("#head").get_by_text("completed").wait_for()
+    assert asking.result() == "deployed: True"
+
+
+@pytest.mark.requirement("web-pages-are-accessible")
+@pytest.mark.parametrize("width", [360, 480, 700])
+def test_the_frame_fits_into_two_rows_of_a_narrow_window(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+
+    rows = page.locator("header.top").evaluate(
+        "(top) => [...top.children].filter((one) => one.offsetWidth && one.textContent.trim())"
+        ".map((one) => Math.round(one.getBoundingClientRect().top + one.offsetHeight / 2))"
+    )
+    assert len({place // 12 for place in rows}) <= 2, rows
+    last = page.get_by_role("button", name="Sign out").bounding_box()
+    theme = page.get_by_role("button", name="Theme").bounding_box()
+    assert last is not None
+    assert theme is not None
+    assert last["y"] == theme["y"]
+
+
 @pytest.mark.requirement("web-pages-are-live")
 def test_the_title_is_the_same_from_the_server_and_from_the_page(
     page: Page, server: WebServer, asking: Run

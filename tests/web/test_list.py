@@ -94,6 +94,30 @@ def test_a_row_of_an_active_run_answers_a_question_that_is_short(tmp_path: Path)
     assert row.actions == ["resume"]
 
 
+@pytest.mark.requirement("web-questions-of-ended-runs-are-closed")
+@pytest.mark.parametrize(
+    ("status", "words"), [("failed", "It asks again if it is resumed"), ("cancelled", "has ended")]
+)
+def test_a_question_of_a_run_that_has_ended_is_on_its_page_only(
+    tmp_path: Path, status: str, words: str
+) -> None:
+    with written_run(tmp_path) as run:
+        ask_one(run)
+        run.write(e.RunEnded(status=status))
+        run.mirror()
+    client, _ = enter(make_site(tmp_path))
+    with client:
+        asked = client.get("/questions").text
+        page = client.get(f"/r/{RUN}").text
+
+    assert "Publish version" not in asked
+    assert "No run waits for an answer." in asked
+    assert words in page
+    assert f"/r/{RUN}/answer" not in page
+    assert "Open when the run ended" in page
+    assert Row(tmp_path).actions == []
+
+
 def permission(run: Writer) -> None:
     run.write(started(1, step="think"))
     asked = e.QuestionAsked(

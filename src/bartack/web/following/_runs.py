@@ -46,6 +46,8 @@ MANY: Final = 2000
 MOST_WATCHES: Final = 48
 """Watches of active runs; the system has few for all programs of a user."""
 
+OVER: Final = ENDED - {"interrupted"}
+"""Statuses of runs that do not wait for answers."""
 _STAYS: Final = ENDED - {"interrupted"} | {UNREADABLE}
 _STATUSES: Final = frozenset({*ENDED, "running", "waiting", UNREADABLE})
 
@@ -303,7 +305,7 @@ def row_of(file: RunFile, workspace: str, number: int = 0, *, is_unreadable: boo
         pid=file.pid,
         resumes=file.resumes,
         seq=file.seq,
-        questions=file.questions,
+        questions=[] if status in OVER else file.questions,
         asked=_asked_of(file),
         workers=file.workers,
         open=[
@@ -323,7 +325,7 @@ def row_of(file: RunFile, workspace: str, number: int = 0, *, is_unreadable: boo
 
 def _asked_of(file: RunFile) -> ListedQuestion | None:
     asked = file.asked
-    if asked is None or not file.questions:
+    if asked is None or not file.questions or file.status in OVER:
         return None
     kind = cast("QuestionType", asked.type) if asked.type in get_args(QuestionType) else None
     return ListedQuestion(id=asked.id, question=asked.question, type=kind, options=asked.options)

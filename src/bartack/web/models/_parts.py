@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -39,6 +39,12 @@ class Actions(Model, frozen=True, kw_only=True):
     can_resume: bool = False
     can_interrupt: bool = False
     can_end: Annotated[bool, Meta(description="Whether it can be failed and cancelled.")] = False
+
+
+class OpenTitle(Model, frozen=True, kw_only=True):
+    """Whether the steps that are listed as open are under way now, or were when the run stopped, or at a past entry."""
+
+    when: Literal["now", "then", "interrupted", "ended"]
 
 
 class Output(Model, frozen=True, kw_only=True):

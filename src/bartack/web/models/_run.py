@@ -64,7 +64,10 @@ class RunRow(Model, frozen=True, kw_only=True):
     pid: Annotated[int, Meta(description="The process that runs it; 0: none does.")] = 0
     resumes: int = 0
     seq: Seq = 0
-    questions: Annotated[list[str], Meta(description="The numbers of its open questions.")] = []
+    questions: Annotated[
+        list[str],
+        Meta(description="The numbers of the questions that it waits for; none once it has ended or failed."),
+    ] = []
     asked: Annotated[ListedQuestion | None, Meta(description="The oldest of them; in lists only.")] = None
     workers: Annotated[int, Meta(description="Workers that have not ended; in lists only.")] = 0
     open: Annotated[
@@ -123,6 +126,12 @@ class Question(Model, frozen=True, kw_only=True):
     kept: Annotated[bool, Meta(description="An answer was left, and is kept until the run is resumed.")] = (
         False
     )
+    over: Annotated[
+        Literal["", "failed", "ended"],
+        Meta(
+            description="Absent while an answer is awaited. `failed`: it is asked again if the run is resumed. `ended`: never."
+        ),
+    ] = ""
 
 
 class Questions(Model, frozen=True, kw_only=True):

@@ -11,7 +11,17 @@ from bartack.web.reading._moment import read_result
 from bartack.web.reading._words import AgentWords
 from bartack.web.streams._parts import OverviewParts, Part
 
-GROUPS: Final = ("question", "failure", "worker", "open", "mailbox", "words", "output", "travel")
+GROUPS: Final = (
+    "question",
+    "failure",
+    "worker",
+    "open_title",
+    "open",
+    "mailbox",
+    "words",
+    "output",
+    "travel",
+)
 """The templates of its parts besides the head."""
 
 

@@ -11,7 +11,6 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.timeline import crash_report
 from bartack.web.models._failure import Crash, Failure, FailureLink, Raised
 from bartack.web.models._steps import SourcePlace
-from bartack.web.reading._moment import run_status
 from bartack.web.reading._sources import Sources
 from bartack.web.reading._view import RunView
 
@@ -135,7 +134,7 @@ def _crash(view: RunView, seq: int, at: int) -> Crash:
 def _commands(view: RunView, error: ErrorData | None) -> list[str]:
     """What to type next."""
     run = view.run.id
-    status = run_status(view)
+    status = view.status
     commands: list[str] = []
     if error is not None:
         known = known_error(error)

@@ -10,7 +10,7 @@ import msgspec
 from bartack.core.text import cut
 from bartack.errors import BartackError, JournalError
 from bartack.runtime.protocol.paths import CallPlace, parse_call
-from bartack.runtime.rundir.find import ENDED, current_file, status_of
+from bartack.runtime.rundir.find import ENDED, current_file
 from bartack.runtime.rundir.follower import TAIL
 from bartack.runtime.rundir.mirror import RunBudget, RunFile, describe_failure
 from bartack.runtime.rundir.moments import iso_time
@@ -28,7 +28,6 @@ from bartack.web.models._run import (
     MoneyNow,
     OpenStep,
     RunRow,
-    RunStatus,
     TaskCount,
     WorkerRow,
     WorkerStatus,
@@ -124,7 +123,7 @@ def run_row(view: RunView) -> RunRow:
     spans, seq = view.spans, view.seq
     state, past = spans.state, spans.past
     created, failure = state.run, past.failure_at(seq)
-    status = run_status(view)
+    status = view.status
     spent, hub = past.spent_at(seq), past.hub_at(seq)
     progress = view.followed.pipeline.progress(seq)
     file = RunFile(
@@ -154,13 +153,6 @@ def run_row(view: RunView) -> RunRow:
     done = sum(task.status == "done" for task in progress.tasks)
     tasks = TaskCount(done=done, all=len(progress.tasks)) if progress.tasks else None
     return msgspec.structs.replace(row, goal=progress.goal, stage=progress.stage, tasks=tasks)
-
-
-def run_status(view: RunView) -> RunStatus:
-    """The status of the run: as people see it now, or as the journal showed it then."""
-    if view.is_live and view.spans.state.run is not None:
-        return status_of(view.run, view.spans.state, active=view.is_active)
-    return view.spans.status_at(view.seq)
 
 
 def _pid(view: RunView) -> int:
@@ -255,7 +247,7 @@ def _status_of(view: RunView, worker: WorkerSpan) -> WorkerStatus:
         return cast("WorkerStatus", worker.status)
     if view.is_live:
         return cast("WorkerStatus", worker_status(view.spans.state, "running", active=view.is_active))
-    ended = run_status(view)
+    ended = view.status
     if ended in ENDED and ended != "completed":
         return "interrupted" if ended == "interrupted" else "aborted"
     return "running"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.spans.rows import QuestionSpan
 from bartack.runtime.state.spans.waits import left_of_question
 from bartack.web._hide import Hider
+from bartack.web.following._runs import OVER
 from bartack.web.models._run import Question, QuestionType
 from bartack.web.reading._view import RunView, until
 
@@ -34,8 +35,17 @@ def read_questions(view: RunView) -> list[Question]:
     """The questions that were open, the oldest first."""
     spans = view.moment.questions
     kept = answers_left(view.run) if spans and view.is_live and not view.is_active else set[tuple[str, int]]()
-    found = [_bounded(view.hider.hide(_question(view, span))) for span in spans]
+    over = _over(view.status) if spans else ""
+    found = [
+        msgspec.structs.replace(_bounded(view.hider.hide(_question(view, span))), over=over) for span in spans
+    ]
     return [msgspec.structs.replace(one, kept=True) if (one.id, one.seq) in kept else one for one in found]
+
+
+def _over(status: str) -> Literal["", "failed", "ended"]:
+    if status not in OVER:
+        return ""
+    return "failed" if status == "failed" else "ended"
 
 
 def _bounded(question: Question) -> Question:

@@ -11,6 +11,7 @@ from bartack.core.clock import SystemClock
 from bartack.errors import BartackError, BlobCorruptError, BlobMissingError, NotShownError
 from bartack.journal import BlobRef, Entry
 from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.rundir.find import status_of
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.spans.spans import Moment, Spans
 from bartack.runtime.state.spans.steps import LONGEST_MESSAGE
@@ -19,6 +20,7 @@ from bartack.web._settings import SiteSettings
 from bartack.web._threads import in_thread
 from bartack.web.following._follow import Followed
 from bartack.web.models._model import ErrorText, Problem, Shown
+from bartack.web.models._run import RunStatus
 
 if TYPE_CHECKING:
     from bartack.runtime.state.spans.rows import ErrorFacts
@@ -62,6 +64,13 @@ class RunView:
     def is_active(self) -> bool:
         """Whether a hub runs the run at this moment, as far as that is known."""
         return self.followed.is_active if self.is_live else self.spans.past.hub_at(self.seq).number > 0
+
+    @property
+    def status(self) -> RunStatus:
+        """The status of the run: as people see it now, or as the journal showed it then."""
+        if self.is_live and self.spans.state.run is not None:
+            return status_of(self.run, self.spans.state, active=self.is_active)
+        return self.spans.status_at(self.seq)
 
     @cached_property
     def moment(self) -> Moment:

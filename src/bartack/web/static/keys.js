@@ -53,7 +53,7 @@ function answer(key) {
 }
 
 function toQuestion() {
-  const card = document.querySelector(".question");
+  const card = document.querySelector(".question:not(.over)");
   if (!card) return location.assign("/questions");
   card.scrollIntoView({ block: "nearest" });
   /** @type {HTMLElement | null} */ (card.querySelector("form button, form textarea, form input:not([type=hidden]), a"))?.focus();

@@ -179,9 +179,8 @@ let lastSum = "";
 function sumUp() {
   const head = document.getElementById("head");
   if (!head || Date.now() - summed < 5000) return;
-  const text = [...head.querySelectorAll(".facts > li")].slice(0, 1).map((one) => one.querySelector(".status")?.textContent?.trim());
   const open = document.querySelectorAll('[data-parts="o"] > *').length;
-  const sum = `${text.join(", ")}, ${open} steps open`;
+  const sum = `${head.dataset.status}, ${open} step${open === 1 ? "" : "s"} open`;
   if (sum === lastSum) return;
   summed = Date.now();
   lastSum = sum;
@@ -202,7 +201,7 @@ function nameTab() {
 
 // The page as a whole.
 
-const FRAMES = "[data-parts], #head, #actions, #output, #filters, #tabs, #moment, #travel, #left-out, #result, #call, #reply";
+const FRAMES = "[data-parts], #head, #actions, #output, #filters, #tabs, #moment, #travel, #left-out, #result, #call, #reply, #opened";
 
 /** Ask for the page again, or for the same page at another entry, and take what it shows. @param {string} address */
 async function load(address) {

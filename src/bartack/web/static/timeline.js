@@ -11,7 +11,19 @@ import { elapsed, now, on } from "./live.js";
 const MOST_NEW = 4000;
 /** Workers that have ended and are shown without being asked for. */
 const MOST_ENDED = 20;
-const SIGNS = { crash: "✗", resume: "▸", failure: "✗", question: "?", answer: "✓", end: "■" };
+/** Marks, by what they mean: a sign and a word. @type {Record<string, [string, string]>} */
+const SIGNS = {
+  crash: ["!", "crash"],
+  resume: ["▸", "resumed"],
+  failure: ["✗", "failure"],
+  question: ["?", "question"],
+  answer: ["✓", "answer"],
+  end: ["■", "end"],
+};
+/** Marks that screen readers read; the newest. */
+const MOST_READ = 50;
+const AXIS = 28;
+const FONT = "11px system-ui, sans-serif";
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800];
 
 const root = /** @type {HTMLElement} */ (document.getElementById("timeline"));
@@ -97,7 +109,18 @@ function take(found) {
     for (const bar of bars) if (bar.state === "open") open.set(bar.row, bar);
   }
   added = 0;
+  listMarks();
   draw();
+}
+
+/** Give the marks of the canvas as words to those who cannot see it. */
+function listMarks() {
+  const items = marks.slice(-MOST_READ).map((mark) => {
+    const item = document.createElement("li");
+    item.textContent = `${SIGNS[mark.kind]?.[1] ?? mark.kind} at ${elapsed(mark.us - first)}, entry ${mark.seq}${mark.text ? `: ${mark.text}` : ""}`;
+    return item;
+  });
+  document.getElementById("marks")?.replaceChildren(...items);
 }
 
 /** @param {any[]} mark */
@@ -153,6 +176,7 @@ function extend(change) {
     open.delete(row);
   }
   marks.push(...(change.marks ?? []).map(readMark));
+  if (change.marks?.length) listMarks();
   added += change.open?.length ?? 0;
   if (added > MOST_NEW) ask();
   draw();
@@ -272,7 +296,7 @@ function paintBar(pen, bar, x, y, height, width, end) {
   const right = Math.min(x(bar.state === "open" ? end : bar.to), width + 2);
   if (right < 0 || left > width) return;
   const wide = Math.max(right - left, 1.5);
-  const isBad = bar.state === "failed" || bar.state === "aborted";
+  const hasFailed = bar.state === "failed" || bar.state === "aborted";
   const name = meanings[kinds[bar.kind] ?? ""] ?? "code";
   pen.fillStyle = colours[name];
   // A bar that waits is thin; one whose beginning is not known, or that was undone, is pale and hatched.
@@ -285,7 +309,7 @@ function paintBar(pen, bar, x, y, height, width, end) {
   else pen.rect(left, top, wide, tall);
   pen.fill();
   pen.globalAlpha = 1;
-  if (isBad) edge(pen, left, top, wide, tall);
+  if (hasFailed) edge(pen, left, top, wide, tall);
   if (bar.state === "undone" || !bar.exact) hatch(pen, left, top, wide, tall);
   if (wide > 42 && tall > 11) label(pen, kinds[bar.kind] ?? "", left, top, wide, tall);
 }
@@ -314,29 +338,59 @@ function edge(pen, x, y, width, height) {
   pen.fillRect(x + Math.max(width - 2, 0), y, 2, height);
 }
 
-/** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} x @param {number} y @param {number} width @param {number} height */
+/** The kind of a bar, if all of it fits into the bar. @param {CanvasRenderingContext2D} pen @param {string} text @param {number} x @param {number} y @param {number} width @param {number} height */
 function label(pen, text, x, y, width, height) {
-  pen.save();
-  pen.beginPath();
-  pen.rect(x, y, width - 4, height);
-  pen.clip();
+  const left = Math.max(x, 0) + 5;
+  pen.font = FONT;
+  if (left + pen.measureText(text).width > Math.min(x + width, canvas.clientWidth) - 3) return;
   pen.fillStyle = colours.paper;
-  pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
-  pen.fillText(text, Math.max(x, 0) + 5, y + height / 2 + 0.5);
-  pen.restore();
+  pen.fillText(text, left, y + height / 2 + 0.5);
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {Mark} mark @param {number} x @param {number} width @param {number} height */
 function paintMark(pen, mark, x, width, height) {
   if (x < 0 || x > width) return;
-  const isBad = mark.kind === "crash" || mark.kind === "failure";
   pen.globalAlpha = 0.8;
-  pen.strokeStyle = isBad ? colours.bad : mark.kind === "question" ? colours.question : colours.ink;
+  pen.strokeStyle = colourOf(mark);
   pen.setLineDash([2, 3]);
   line(pen, Math.round(x) + 0.5, height);
   pen.setLineDash([]);
   pen.globalAlpha = 1;
+}
+
+/** @param {Mark} mark */
+const isBad = (mark) => mark.kind === "crash" || mark.kind === "failure";
+
+/** @param {Mark} mark */
+const colourOf = (mark) => (isBad(mark) ? colours.bad : mark.kind === "question" ? colours.question : colours.ink);
+
+/**
+ * Below the times: the sign of each mark, failures and crashes first where there are too many, and its word where there is room. All of it stays inside.
+ * @param {CanvasRenderingContext2D} pen @param {Mark[]} seen @param {(us: number) => number} x @param {number} width
+ */
+function paintMarkNames(pen, seen, x, width) {
+  /** @type {{ mark: Mark, left: number, right: number }[]} */
+  const placed = [];
+  const wide = (/** @type {string} */ text) => pen.measureText(text).width;
+  for (const mark of [...seen].sort((one, other) => Number(isBad(other)) - Number(isBad(one)))) {
+    const size = wide(SIGNS[mark.kind]?.[0] ?? "");
+    const left = Math.max(Math.min(x(mark.us) - size / 2, width - size - 1), 0);
+    if (placed.every((one) => one.right + 2 <= left || left + size + 2 <= one.left)) placed.push({ mark, left, right: left + size });
+  }
+  placed.sort((one, other) => one.left - other.left);
+  let free = 0;
+  placed.forEach(({ mark, left, right }, place) => {
+    const [sign, word] = SIGNS[mark.kind] ?? ["", ""];
+    const size = wide(` ${word}`);
+    const fitsAfter = right + size + 6 <= (placed[place + 1]?.left ?? width);
+    const fitsBefore = place + 1 === placed.length && left - size >= free + 6;
+    const text = fitsAfter ? `${sign} ${word}` : fitsBefore ? `${word} ${sign}` : sign;
+    pen.globalAlpha = 1;
+    pen.fillStyle = colourOf(mark);
+    pen.fillText(text, fitsAfter || !fitsBefore ? left : left - size, AXIS - 8);
+    free = fitsAfter ? right + size : right;
+  });
 }
 
 /** Moments for the axis, about every 90 pixels. @param {number} from @param {number} to @param {number} width */
@@ -350,34 +404,23 @@ function ticks(from, to, width) {
 
 function paintAxis() {
   const width = canvas.clientWidth;
-  const pen = prepare(axis, width, 22);
+  const pen = prepare(axis, width, AXIS);
   const { from, to } = view();
   const x = (/** @type {number} */ us) => ((us - from) / (to - from)) * width;
-  pen.font = "11px system-ui, sans-serif";
+  pen.font = FONT;
   pen.textBaseline = "middle";
-  pen.fillStyle = colours.ink;
-  pen.globalAlpha = 0.75;
+  paintMarkNames(pen, marks.filter((mark) => x(mark.us) >= 0 && x(mark.us) <= width), x, width);
   const isFine = to - from < 5e6;
-  let free = 0;
-  for (const mark of marks) {
-    const left = x(mark.us);
-    if (left < free || left > width) continue;
-    const isBad = mark.kind === "crash" || mark.kind === "failure";
-    pen.globalAlpha = 1;
-    pen.fillStyle = isBad ? colours.bad : mark.kind === "question" ? colours.question : colours.ink;
-    pen.fillText(SIGNS[/** @type {keyof typeof SIGNS} */ (mark.kind)] ?? "", Math.min(left - 3, width - 8), 17);
-    free = left + 9;
-  }
   pen.fillStyle = colours.ink;
   pen.globalAlpha = 0.75;
-  free = 0;
+  let free = 0;
   for (const us of ticks(from, to, width)) {
     const seconds = (us - first) / 1e6;
     const text = isFine ? (to - from < 1e6 ? `${Math.round(seconds * 1000)} ms` : `${Number(seconds.toFixed(2))} s`) : elapsed(us - first);
     const wide = pen.measureText(text).width;
     const left = Math.min(x(us) + 3, width - wide - 2);
     if (left < free) continue;
-    pen.fillText(text, left, 7);
+    pen.fillText(text, left, 8);
     free = left + wide + 6;
   }
 }
@@ -434,7 +477,7 @@ function showTip(event) {
   const what = bar.count > 1 ? `${bar.count} steps, the first: ${kinds[bar.kind]}` : kinds[bar.kind];
   tip.textContent = `${what} · ${bar.state} · ${bar.exact ? "" : "at most "}${time} · at ${elapsed(bar.from - first)}`;
   const box = root.getBoundingClientRect();
-  tip.style.left = `${Math.min(event.clientX - box.left + 12, box.width - tip.offsetWidth - 8)}px`;
+  tip.style.left = `${Math.max(Math.min(event.clientX - box.left + 12, box.width - tip.offsetWidth - 8), 4)}px`;
   tip.style.top = `${event.clientY - box.top + 16}px`;
 }
 

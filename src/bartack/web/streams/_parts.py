@@ -12,7 +12,7 @@ import msgspec
 
 from bartack.core.text import cut
 from bartack.web.models._model import Model
-from bartack.web.models._parts import Actions, FailureCard, Head, Output
+from bartack.web.models._parts import Actions, FailureCard, Head, OpenTitle, Output
 from bartack.web.models._run import Hub, WorkerRow
 from bartack.web.reading._journal import output_places, read_output
 from bartack.web.reading._mail import count_letters, mailbox_rows
@@ -26,7 +26,7 @@ from bartack.web.reading._moment import (
     worker_row,
     worker_rows,
 )
-from bartack.web.reading._questions import read_questions
+from bartack.web.reading._questions import OVER, read_questions
 from bartack.web.reading._steps import StepFilter, step_row
 from bartack.web.reading._travel import TravelReader
 from bartack.web.reading._view import RunView, short_error
@@ -123,6 +123,7 @@ class OverviewParts:
         # In the order in which a page that grows has them.
         opened = [step for worker in self._workers.values() for step in worker.open]
         opened.sort(key=lambda step: step.row)
+        found.append(Part("opened", "open_title", _open_title(view)))
         found += [Part(f"o{step.row}", "open", step) for step in opened[:MOST_STEPS]]
         found += [Part(f"m{one.row}", "mailbox", view.hider.hide(one)) for one in mailbox_rows(view)]
         found += self._failure(view)
@@ -189,6 +190,14 @@ class OverviewParts:
             ]
             self._output = view.hider.hide(Output(lines=lines))
         return self._output
+
+
+def _open_title(view: RunView) -> OpenTitle:
+    if not view.is_live:
+        return OpenTitle(when="then")
+    if view.is_active:
+        return OpenTitle(when="now")
+    return OpenTitle(when="ended" if view.status in OVER else "interrupted")
 
 
 def _touched(view: RunView, seq: int) -> set[str]:

@@ -45,7 +45,7 @@ from bartack.web.models._model import Model
 from bartack.web.models._parts import Head
 from bartack.web.models._talk import Call
 from bartack.web.reading._files import open_regular
-from bartack.web.reading._moment import read_beginning, run_status
+from bartack.web.reading._moment import read_beginning
 from bartack.web.reading._said import said_line
 from bartack.web.reading._steps import StepFilter
 from bartack.web.reading._talk import (
@@ -155,7 +155,7 @@ class RunStream:
         view = self._view()
         hello = Hello(
             seq=self._seq,
-            status=run_status(view),
+            status=view.status,
             read_only=self._site.read_only,
             server=self._site.mark,
             built=round(self._followed.follower.built, 2),
@@ -238,7 +238,7 @@ class RunStream:
             found += self._lines(view, before)
         if view.seq > before:
             found += self._bars(view, before)
-        status = run_status(view)
+        status = view.status
         if status in TERMINAL and not view.is_active:
             found += self._end(status)
         return found
