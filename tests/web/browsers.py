@@ -56,13 +56,6 @@ def open_browser() -> Generator[Browser]:
             browser.close()
 
 
-EVERY_RULE: list[str] = []
-OF_COLOURS = ["color-contrast", "link-in-text-block"]
-"""The rules whose verdict depends on the theme."""
-OF_WIDTHS = ["scrollable-region-focusable", "target-size"]
-"""The rules whose verdict depends on the width. All others judge names, roles and structure."""
-
-
 class Barriers:
     """What axe finds on a page that keeps people out. It is put into the page once, and asked as often as the page changes.
 
@@ -77,12 +70,9 @@ class Barriers:
         self._page = page
         page.evaluate(axe.axe_script)
 
-    def find(self, rules: list[str], within: str = "") -> list[str]:
-        """What it finds, by some rules or by every one; within the elements that a selector finds, if there is one."""
-        asked = (
-            {"type": "tag", "values": LEVELS} if rules is EVERY_RULE else {"type": "rule", "values": rules}
-        )
-        options = {"runOnly": asked, "resultTypes": ["violations"]}
+    def find(self, within: str = "") -> list[str]:
+        """What it finds; within the elements that a selector finds, if there is one."""
+        options = {"runOnly": {"type": "tag", "values": LEVELS}, "resultTypes": ["violations"]}
         violations = self._page.evaluate(
             "async ([within, options]) => (await axe.run(within || document, options)).violations",
             [within, options],

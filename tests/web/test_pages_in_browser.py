@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.waiting import PATIENCE_S
-from tests.web.browsers import EVERY_RULE, OF_COLOURS, OF_WIDTHS, Barriers
+from tests.web.browsers import Barriers
 from tests.web.hostile import CORPUS, fill
 from tests.web.journals import RUN, finished, started, written_run
 from tests.web.pages import LISTS, RUN_PAGES
@@ -88,11 +88,7 @@ def test_every_page_is_accessible_at_every_width(
 
 
 def look_at(page: Page, name: str, theme: str) -> dict[str, object]:
-    """What is wrong with a page at each width, as it is loaded and with everything on it open.
-
-    All rules are asked in one theme at one width. At the other widths, and in the other theme, those are asked again that can
-    come to another verdict there: a theme is colours and moves nothing.
-    """
+    """What is wrong with a page at each width, as it is loaded and with everything on it open."""
     found: dict[str, object] = {}
     pictures = os.environ.get(SCREENSHOTS)
     barriers = Barriers(page)
@@ -102,21 +98,13 @@ def look_at(page: Page, name: str, theme: str) -> dict[str, object]:
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             place = f"{name}, {theme}, {width}{state}"
-            rules = rules_for(theme, width)
-            if rules is not None and (report := barriers.find(rules, "details, dialog" if state else "")):
+            if report := barriers.find("details, dialog" if state else ""):
                 found[place] = report
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 found[f"{place}, width"] = "it is wider than the window"
             if pictures:
                 page.screenshot(path=Path(pictures) / f"{re.sub('[ ,]+', '-', place)}.png", full_page=True)
     return found
-
-
-def rules_for(theme: str, width: int) -> list[str] | None:
-    """The rules that have not come to the same verdict in another theme or at another width; ``None``: all have."""
-    if theme != THEMES[0]:
-        return OF_COLOURS if width == WIDTHS[0] else None
-    return EVERY_RULE if width == WIDTHS[0] else OF_WIDTHS
 
 
 OPEN_ALL = """() => {
