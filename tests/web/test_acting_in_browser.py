@@ -508,7 +508,7 @@ def test_marks_of_the_timeline_differ_stay_inside_and_are_words_for_screen_reade
     kinds = ["question", "crash", "resume", "answer", "failure", "end"]
     places = [0, 5, 10, 15, 19.9, 20]
     marks = [
-        [first + int(at * 1e6), kind, seq, "killed by SIGKILL" if kind == "crash" else ""]
+        [first + int(at * 1e6), kind, seq, {"crash": "killed by SIGKILL", "question": "q1: "}.get(kind, "")]
         for seq, (at, kind) in enumerate(zip(places, kinds, strict=True), 1)
     ]
     bars = [[first, last, 0, "finished", 1, 5, 0, True], [last - 10**6, last, 0, "finished", 1, 6, 1, True]]
@@ -528,7 +528,7 @@ def test_marks_of_the_timeline_differ_stay_inside_and_are_words_for_screen_reade
     assert [one for one in written if one["left"] < 0 or one["right"] > one["room"]] == []
     items = page.get_by_role("list", name="Marks of the timeline").get_by_role("listitem")
     assert items.all_inner_texts() == [
-        "question at 0:00, entry 1",
+        "question at 0:00, entry 1: q1",
         "crash at 0:05, entry 2: killed by SIGKILL",
         "resumed at 0:10, entry 3",
         "answer at 0:15, entry 4",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.web.journals import RUN, Writer, started, written_run
 from tests.web.showcase import ask_one, fail, fill_run, prompt_three, send
-from tests.web.sites import enter, make_site
+from tests.web.sites import enter, make_client, make_site
 
 from bartack.runtime.state import entries as e
 
@@ -116,6 +116,29 @@ def test_a_question_of_a_run_that_has_ended_is_on_its_page_only(
     assert f"/r/{RUN}/answer" not in page
     assert "Open when the run ended" in page
     assert Row(tmp_path).actions == []
+
+
+@pytest.mark.requirement("web-pages-hold-together")
+def test_a_question_names_its_program_where_the_questions_of_all_runs_are(tmp_path: Path) -> None:
+    with written_run(tmp_path) as run:
+        ask_one(run)
+        run.mirror(active=True)
+    client, _ = enter(make_site(tmp_path))
+    with client, run.run.socket.listen():
+        (asked,) = client.get("/api/v1/questions").json()["questions"]
+
+        assert asked["program"].endswith("team.py")
+        assert "team.py" in client.get("/questions").text.partition("<article")[2]
+
+
+@pytest.mark.requirement("web-pages-hold-together")
+def test_a_browser_that_has_not_entered_is_led_to_the_page_where_it_can(tmp_path: Path) -> None:
+    with make_client(make_site(tmp_path)) as client:
+        page = client.get("/runs")
+
+    assert page.status_code == 401
+    assert '<a href="/enter">Enter with a link</a>' in page.text
+    assert 'href="/runs">To the list' not in page.text
 
 
 def permission(run: Writer) -> None:

@@ -186,6 +186,21 @@ def test_by_keyboard_a_run_is_found_and_answered_and_the_page_shows_its_end(
         page.locator(":focus").wait_for()
 
 
+@pytest.mark.requirement("web-pages-are-accessible")
+def test_the_current_tab_is_in_sight_in_a_narrow_window(page: Page, server: WebServer, workspace: Path) -> None:
+    with written_run(workspace) as run:
+        fill_run(run)
+        run.mirror()
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(f"{server.origin}/r/{RUN}/journal")
+    page.locator("[data-state=live]").wait_for()
+
+    box = page.locator("#tabs [aria-current]").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 360
+
+
 def test_pages_count_times_in_the_forms_that_the_server_writes(page: Page) -> None:
     module = page.evaluate("document.querySelector('script[type=module]').src").replace("app.js", "live.js")
     seconds = [0, 41, 59, 60, 161, 3599, 3600, 3723, 172_799, 172_800, 400_000]

@@ -105,6 +105,7 @@ class Question(Model, frozen=True, kw_only=True):
     row: Row = 0
     id: Annotated[str, Meta(description="Its number in its run, such as `q4`.")]
     run: str
+    program: Annotated[str, Meta(description="The program of its run; in lists of all questions only.")] = ""
     worker: str
     p: str
     n: int

@@ -13,6 +13,7 @@ from bartack.journal import Entry
 from bartack.runtime.protocol.paths import worker_path
 from bartack.runtime.rundir.follower import TAIL
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.spans.rows import RunMark
 from bartack.web._hide import Hider
 from bartack.web._settings import SiteSettings
 from bartack.web._threads import in_thread
@@ -124,7 +125,7 @@ async def read_log(view: RunView, before: int = 0) -> Log:
     chosen = set(places[-LINES:])
     texts = await _read_texts(view, [seq for seq in outputs if seq in chosen])
     notes = [
-        LogLine(seq=mark.seq, at=mark.us, worker=mark.path, text=f"{mark.kind}: {mark.text}")
+        LogLine(seq=mark.seq, at=mark.us, worker=mark.path, text=_note(mark))
         for mark in marks
         if mark.seq in chosen
     ]
@@ -132,6 +133,14 @@ async def read_log(view: RunView, before: int = 0) -> Log:
     return view.hider.hide(
         Log(lines=lines, next=min(chosen) if len(places) > len(chosen) else 0, seq=view.seq)
     )
+
+
+def _note(mark: RunMark) -> str:
+    """What happened to the run, in a line."""
+    text = mark.text.rstrip(": ")
+    if mark.kind == "resume":
+        return text
+    return f"run {text}" if mark.kind == "end" else f"{mark.kind}: {text}"
 
 
 def output_places(view: RunView, last: int, most: int) -> list[int]:

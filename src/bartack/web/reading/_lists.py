@@ -63,7 +63,8 @@ async def read_all_questions(site: Site) -> Questions:
     unread: list[str] = []
     for listed in await site.runs.rows():
         if listed.row.questions:
-            asked = _questions_of(site, listed)
+            program = shown_row(site, listed).program
+            asked = [msgspec.structs.replace(one, program=program) for one in _questions_of(site, listed)]
             found += asked
             if len(asked) < len(listed.row.questions):
                 unread.append(listed.run.id)

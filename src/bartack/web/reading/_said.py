@@ -36,11 +36,17 @@ def said_line(line: LineData) -> SaidLine:
         took_s=float(took) if isinstance(took, int | float) else None,
         usage=_usage(line.get("usage")),
         facts=[
-            (name, _text(value))
+            _fact(name, value)
             for name, value in line.items()
             if name not in _SHOWN and value not in ("", None)
         ],
     )
+
+
+def _fact(name: str, value: object) -> tuple[str, str]:
+    """A member of a line in words: ``delay_s: 2.0`` is "delay 2.0 s"."""
+    words = name.removesuffix("_s").replace("_", " ")
+    return words, f"{_text(value)} s" if name.endswith("_s") else _text(value)
 
 
 def _text(value: object) -> str:

@@ -6,3 +6,4 @@ import { startLive } from "./live.js";
 startForms();
 startKeys();
 startLive();
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });

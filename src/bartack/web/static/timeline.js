@@ -117,7 +117,9 @@ function take(found) {
 function listMarks() {
   const items = marks.slice(-MOST_READ).map((mark) => {
     const item = document.createElement("li");
-    item.textContent = `${SIGNS[mark.kind]?.[1] ?? mark.kind} at ${elapsed(mark.us - first)}, entry ${mark.seq}${mark.text ? `: ${mark.text}` : ""}`;
+    const word = SIGNS[mark.kind]?.[1] ?? mark.kind;
+    const text = mark.text.replace(/: ?$/, "");
+    item.textContent = `${word} at ${elapsed(mark.us - first)}, entry ${mark.seq}${text && text !== word ? `: ${text}` : ""}`;
     return item;
   });
   document.getElementById("marks")?.replaceChildren(...items);
@@ -362,6 +364,9 @@ function paintMark(pen, mark, x, width, height) {
 /** @param {Mark} mark */
 const isBad = (mark) => mark.kind === "crash" || mark.kind === "failure";
 
+/** Which of two marks at one place is shown. @param {Mark} mark */
+const rank = (mark) => (mark.kind === "failure" ? 2 : Number(isBad(mark)));
+
 /** @param {Mark} mark */
 const colourOf = (mark) => (isBad(mark) ? colours.bad : mark.kind === "question" ? colours.question : colours.ink);
 
@@ -373,7 +378,7 @@ function paintMarkNames(pen, seen, x, width) {
   /** @type {{ mark: Mark, left: number, right: number }[]} */
   const placed = [];
   const wide = (/** @type {string} */ text) => pen.measureText(text).width;
-  for (const mark of [...seen].sort((one, other) => Number(isBad(other)) - Number(isBad(one)))) {
+  for (const mark of [...seen].sort((one, other) => rank(other) - rank(one))) {
     const size = wide(SIGNS[mark.kind]?.[0] ?? "");
     const left = Math.max(Math.min(x(mark.us) - size / 2, width - size - 1), 0);
     if (placed.every((one) => one.right + 2 <= left || left + size + 2 <= one.left)) placed.push({ mark, left, right: left + size });
