@@ -117,7 +117,7 @@ def test_an_answer_that_comes_late_says_who_was_first_and_with_what(
     assert (late.status_code, late.json()["error"]["code"]) == (409, "BT324")
     assert late.json()["error"]["message"] == "question q1 was already answered by ann (web): true"
     assert status == 409
-    assert "question q1 was already answered by ann (web): true" in page
+    assert "Question q1 was already answered by ann (web): true" in page
 
 
 @pytest.mark.requirement("web-actions-show-their-effect")
