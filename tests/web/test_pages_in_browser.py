@@ -187,7 +187,9 @@ def test_by_keyboard_a_run_is_found_and_answered_and_the_page_shows_its_end(
 
 
 @pytest.mark.requirement("web-pages-are-accessible")
-def test_the_current_tab_is_in_sight_in_a_narrow_window(page: Page, server: WebServer, workspace: Path) -> None:
+def test_the_current_tab_is_in_sight_in_a_narrow_window(
+    page: Page, server: WebServer, workspace: Path
+) -> None:
     with written_run(workspace) as run:
         fill_run(run)
         run.mirror()

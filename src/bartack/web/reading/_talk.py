@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -198,7 +198,9 @@ def read_reply(view: RunView, call: Call) -> Reply:
     """What a call came to, without secrets; empty while it is open."""
     shown = _said(view, call)[1]
     found = Reply(run=view.run.id, seq=call.seq_to, shown=shown)
-    members = shown.value if shown is not None and isinstance(shown.value, dict) else {}
+    if shown is None or not isinstance(shown.value, dict):
+        return found
+    members = cast("dict[str, object]", shown.value)
     value = next((members[name] for name in ("value", "result") if members.get(name) not in _NOTHING), None)
     text = members.get("text")
     if value is None and isinstance(text, str):

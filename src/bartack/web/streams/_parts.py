@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.core.text import cut
+from bartack.web.following._runs import OVER
 from bartack.web.models._model import Model
 from bartack.web.models._parts import Actions, FailureCard, Head, OpenTitle, Output
 from bartack.web.models._run import Hub, WorkerRow
@@ -26,7 +27,7 @@ from bartack.web.reading._moment import (
     worker_row,
     worker_rows,
 )
-from bartack.web.reading._questions import OVER, read_questions
+from bartack.web.reading._questions import read_questions
 from bartack.web.reading._steps import StepFilter, step_row
 from bartack.web.reading._travel import TravelReader
 from bartack.web.reading._view import RunView, short_error
