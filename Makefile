@@ -37,7 +37,7 @@ PORTABLE = tests/newcomer/test_python_projects.py tests/contract tests/cli/test_
 
 CHECKS = .check-pyright .check-mypy .check-lint .check-layers
 
-.PHONY: $(CHECKS) help demo test portable soak check realcli realcli-newest typescript browser docs bench format clean
+.PHONY: $(CHECKS) help demo test portable soak check realcli realcli-newest typescript browser docs pictures bench format clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -114,6 +114,9 @@ browser:  ## install the browser that tests drive (Debian's chromium), where the
 
 docs: $(VENV)/.docs  ## the pages as a site, in build/site: fails on a dead link or a page that no navigation leads to
 	@$(BIN)/python docs/site.py
+
+pictures: $(VENV)/.dev  ## the pictures of README and docs, anew: the demo in a terminal, the page in a browser, plots of results
+	@$(BIN)/python docs/pictures.py
 
 bench: $(VENV)/.bench  ## speed, against the floor and the peers
 	@$(BIN)/python -m bench

@@ -3,7 +3,8 @@
 It reads what the benchmarks have saved in ``bench/results/``, puts it into ``docs/benchmarks.json`` in the place of older results
 of the same benchmarks, and makes page and plots of that file alone. So the page can be made again, and compared, where nothing
 was measured.
-``_published.py`` has the results, ``_page.py`` the page, ``_svg.py`` the plots.
+``_published.py`` has the results, ``_page.py`` the page, ``_svg.py`` the plots, which ``docs/pictures.py`` makes anew with all
+other pictures.
 """
 
 from __future__ import annotations

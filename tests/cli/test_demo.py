@@ -9,14 +9,12 @@ import tempfile
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import msgspec
 import pytest
-from tests.docs.test_site import load
 from tests.web.visits import enter_by
 
 from bartack.cli.app._terminal import Screen
@@ -35,8 +33,6 @@ from bartack.runtime.state.timeline import StepRecord
 Result = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
 
-PICTURE = Path(__file__).parents[2] / "docs/pictures/demo.svg"
-pictures = load("pictures")
 TEAM_CHECKS = ["killed", "feature", "paid once", "not paid again", "receipts", "nothing left"]
 CHECKS = ["killed", "complete", "nothing lost", "nothing twice", "same result", "journal intact"]
 
@@ -60,33 +56,6 @@ def lives_and_directory(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[
 
 def failed_checks(lives: list[Life], directory: Path) -> list[str]:
     return [check.name for check in prove(lives, str(directory), 10) if not check.ok]
-
-
-@pytest.mark.requirement("demo-proves-it")
-@pytest.mark.requirement("picture-shows-the-demo")
-def test_a_team_adds_a_feature_across_two_kills_with_the_live_view_on_the_screen(temporary: Path) -> None:
-    shots = list(pictures.record([sys.executable, "-m", "bartack", "demo"]))
-
-    states = [pictures.text(shot.frame) for shot in shots]
-    end = states[-1]
-    assert [line[6:20].strip() for line in end.splitlines() if line.startswith("  ok  ")] == TEAM_CHECKS, end
-    assert f"6 answers for {ANSWERS * PRICE_USD:.2f} USD; the agents count 8 calls, 2 again" in end
-    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
-    before = [
-        state
-        for state, after in pairwise(states)
-        if after.count(pictures.KILLED) > state.count(pictures.KILLED)
-    ]
-    at_work = [pictures.AT_WORK.findall(state)[-1] for state in before]
-    assert all("● running" in state for state in before)
-    assert [" ".join(line.split()[2:10]) for line in at_work] == [
-        "implement changes builder the tests want whole cents:",
-        "review reviewer the limits are checked, and tested;",
-    ]
-    seen = {pictures.comparable(state) for state in states}
-    kept = ["\n".join(lines) for lines in pictures.shown_frames(PICTURE.read_text(encoding="utf-8"))]
-    missing = [frame for frame in kept if pictures.comparable(frame) not in seen]
-    assert missing == [], "make the picture anew: python docs/pictures.py"
 
 
 @pytest.mark.requirement("demo-takes-an-agent")

@@ -1,6 +1,6 @@
-"""Makes the pictures of the web page, ``docs/pictures/web-light.png`` and ``web-dark.png``: ``python docs/web_pictures.py``.
+"""The pictures of the web page, light and dark: ``pictures.py`` makes them.
 
-It runs a small team whose agents answer from a script, and visits its page with the system's Chromium when a reviewer asks a
+``make`` runs a small team whose agents answer from a script, and visits its page with the system's Chromium when a reviewer asks a
 person while another agent works. The text of the page is kept beside the pictures: pixels differ from machine to machine, and
 a test compares the text with that of the same run.
 """
@@ -24,11 +24,8 @@ from bartack import Run
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-FOLDER: Final = Path(__file__).resolve().parent / "pictures"
-KEPT: Final = FOLDER / "web.txt"
+TEXT: Final = "web.txt"
 THEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
-LARGEST: Final = 150_000
-"""The largest size of a picture, in bytes."""
 SIZE: Final = (1280, 824)
 PACE: Final = 8.0
 """For the pictures the agents take their time, as many times as a test lets them."""
@@ -163,37 +160,40 @@ def open_browser() -> Generator[Browser]:
             browser.close()
 
 
-def make(place: Path) -> Iterator[tuple[Path, bytes]]:
-    """Make the pictures and the text in an empty directory."""
+def make() -> dict[str, bytes]:
+    """The pictures and the text, by the names of their files."""
+    with tempfile.TemporaryDirectory(prefix="release-") as place:
+        os.environ["XDG_STATE_HOME"] = f"{place}/state"
+        workspace = Path(place, "work")
+        workspace.mkdir()
+        return dict(_make(workspace))
+
+
+def _make(place: Path) -> Iterator[tuple[str, bytes]]:
     run = start_team(place, PACE)
     try:
         with serve(run, place) as link, open_browser() as browser:
             page = visit(browser, link)
             page.wait_for_timeout(SEEN_S * 1000)
             reload(page)
-            yield KEPT, read_text(page).encode()
+            yield TEXT, read_text(page).encode()
             for theme in THEMES:
                 page.emulate_media(color_scheme=theme)
                 page.wait_for_timeout(500)  # the timeline is drawn again
-                yield FOLDER / f"web-{theme}.png", page.screenshot()
+                yield f"web-{theme}.png", page.screenshot()
     finally:
         run.cancel()
 
 
-def main() -> int:
-    """Make the pictures."""
-    with tempfile.TemporaryDirectory(prefix="release-") as place:
-        os.environ["XDG_STATE_HOME"] = f"{place}/state"
-        workspace = Path(place, "work")
-        workspace.mkdir()
-        made = dict(make(workspace))
-    for file, content in made.items():
-        if len(content) > LARGEST:
-            sys.stderr.write(f"{file.name} has {len(content)} bytes, more than {LARGEST}\n")
-            return 1
-        file.write_bytes(content)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def show(browser: Browser, place: Path) -> str:
+    """The text of the page of a run that is started in an empty directory now."""
+    run = start_team(place, 1.0)
+    try:
+        with serve(run, place) as link:
+            page = visit(browser, link)
+            reload(page)
+            shown = read_text(page)
+            page.close()
+            return shown
+    finally:
+        run.cancel()
