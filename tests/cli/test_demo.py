@@ -15,6 +15,7 @@ from typing import cast
 
 import msgspec
 import pytest
+from tests.waiting import until
 from tests.web.visits import enter_by
 
 from bartack.cli.app._terminal import Screen
@@ -29,6 +30,8 @@ from bartack.pipeline.report.report import AgentUse, Resumed, RunReport, StepCou
 from bartack.runtime import Run
 from bartack.runtime.rundir.receipts import Attempt, Receipt, ReceiptAgent
 from bartack.runtime.state.timeline import StepRecord
+from bartack.supervision.process.facts import ProcessFacts
+from bartack.supervision.process.tree import find_by_environment
 
 Result = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
@@ -175,6 +178,19 @@ def test_an_interrupt_ends_the_page_with_the_demo(
     assert demo_with_page.returncode == 130
     assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)]
+
+
+@pytest.mark.requirement("demo-has-a-page")
+def test_nothing_is_left_of_a_demo_that_is_killed(
+    demo_with_page: subprocess.Popen[str], temporary: Path
+) -> None:
+    next_link(demo_with_page)
+    until(lambda: list(temporary.glob("bartack-demo-*/shop/.bartack/runs/run-*")), "there is a run")
+
+    demo_with_page.kill()
+
+    until(lambda: not processes_of(temporary), "no process of the demo is left")
+    assert list(temporary.glob("bartack-demo-*")) == []
 
 
 @pytest.mark.requirement("demo-has-a-page")
@@ -491,6 +507,11 @@ def test_an_interrupt_while_a_worker_is_being_started_ends_it(
     worker.kill()
     with worker:
         assert ended_with == -signal.SIGKILL
+
+
+def processes_of(folder: Path) -> list[ProcessFacts]:
+    """Every process of a demo that makes its directory in ``folder``."""
+    return find_by_environment("TMPDIR", str(folder))
 
 
 def is_worker_below(pid: str, folder: Path) -> bool:

@@ -17,6 +17,7 @@ OURS: Final = frozenset(
         "BARTACK_AGENT",
         "BARTACK_BENCH_DIR",
         "BARTACK_CGROUPS",
+        "BARTACK_DEMO",
         "BARTACK_FILES_LIMIT",
         "BARTACK_HEARTBEAT_S",
         "BARTACK_HUB",

@@ -1,16 +1,14 @@
 """``bartack demo``: show and prove that work survives kill -9.
 
 There are two demos: a team in a git repository (``_team.py``, shown by ``_stage.py``), and the journal alone (``_story.py``). This
-module shows the second one.
+module shows the second one. ``_custodian.py`` cleans up after a demo that is killed itself.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +17,7 @@ import click
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen
+from bartack.cli.demo._custodian import open_custodian, remove
 from bartack.cli.demo._proof import Check, show_proof
 from bartack.cli.demo._story import Ack, Life, iter_lives, plan, prove
 from bartack.cli.demo._worker import MOMENTS, Moment
@@ -32,8 +31,6 @@ KILLS: Final[dict[Moment, str]] = {
 }
 """The last event before the process was killed."""
 
-_REMOVALS: Final = 20
-"""How often the directory is tried to be removed."""
 _ALL_ROWS: Final = 40
 """With more steps than this, only those around the kills are listed."""
 
@@ -68,7 +65,7 @@ def demo(what: str, steps: int, agent: str | None, *, keep: bool, web: bool, as_
 
     With --web a link leads to the page of the run, which is read-only. The command then waits for Enter, and the page ends with it.
 
-    The exit code is 1 if the proof fails. Without --keep the directory of the demo is removed.
+    The exit code is 1 if the proof fails. Without --keep the directory of the demo is removed, also if the demo itself is killed.
     """
     if what != "team" and agent is not None:
         raise UsageError("bartack demo", "--agent is for the demo 'team'")
@@ -76,28 +73,19 @@ def demo(what: str, steps: int, agent: str | None, *, keep: bool, web: bool, as_
         raise UsageError("bartack demo", "--web is for the demo 'team', without --json")
     directory = tempfile.mkdtemp(prefix="bartack-demo-")
     kept = keep
-    try:
-        if what == "team":
-            from bartack.cli.demo._stage import perform_team  # noqa: PLC0415 - the other demo does not need the runtime
+    with open_custodian(directory, keep=keep):
+        try:
+            if what == "team":
+                from bartack.cli.demo._stage import perform_team  # noqa: PLC0415 - the other demo does not need the runtime
 
-            proved = perform_team(Path(directory), agent, keep=keep, web=web, as_json=as_json)
-        else:
-            proved = _perform(directory, steps, keep=keep, as_json=as_json)
-        kept = keep or not proved
-    finally:
-        if not kept:
-            _remove(directory)
+                proved = perform_team(Path(directory), agent, keep=keep, web=web, as_json=as_json)
+            else:
+                proved = _perform(directory, steps, keep=keep, as_json=as_json)
+            kept = keep or not proved
+        finally:
+            if not kept:
+                remove(directory)
     return Exit.OK if proved else Exit.FAILED
-
-
-def _remove(directory: str) -> None:
-    """Remove the directory; a process that was killed a moment ago may still write its last file there."""
-    for _ in range(_REMOVALS):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not os.path.exists(directory):
-            return
-        threading.Event().wait(0.1)
-    shutil.rmtree(directory)
 
 
 def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:

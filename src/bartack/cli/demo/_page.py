@@ -1,7 +1,7 @@
 """The page beside the demo: a web server of its own, which ends before the directory of the demo is removed.
 
 It is read-only. A run that is resumed in the browser while the demo is about to resume it would have another owner, and would
-outlive the demo.
+outlive the demo. If the demo is killed, its custodian (``_custodian.py``) kills the server.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import click
 from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import Screen, printable
 from bartack.cli.demo import _team as team
+from bartack.cli.demo._custodian import MARK
 from bartack.cli.demo._project import BIN, GOAL, prepare
 from bartack.cli.demo._proof import Check, show_proof
 from bartack.runtime import Run
@@ -89,6 +90,7 @@ def _set(directory: Path, agent: str | None, *, watched: bool, quiet: bool, keep
     pause_s = PAUSE_S if watched else 0.0
     prepare(project, directory / "agents", pause_s=pause_s, agent=agent, configured_in=Path())
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    environment[MARK] = str(directory)
     environment["PATH"] = os.pathsep.join((BIN, environment.get("PATH", os.defpath)))
     if agent is None:  # a configured agent keeps the state of this user, with its login and its limits
         environment["XDG_STATE_HOME"] = str(directory / "state")
