@@ -7,8 +7,10 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from random import Random
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +34,12 @@ LIMIT_MS: Final = 60_000.0
 SETTLED_MS: Final = 1000.0
 """After this time the modules of a page have asked for what they draw."""
 POLL_MS: Final = 50.0
+QUICK_RATE: Final = 5_000
+QUICK_FRAME_S: Final = 0.02
+HOUR_LIMIT_S: Final = 400.0
 RELOADS: Final = 5
+MOVES: Final = 20
+LAST: Final = "() => Number(document.getElementById('travel-range').max)"
 
 PAINT: Final = """() => new Promise((done) => {
   const find = (list) => {
@@ -57,6 +64,36 @@ WATCH: Final = """() => {
   new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true });
 }"""
 """Notes which entry the page shows, and since when. The head of the page has its number."""
+
+SLIDE: Final = """async (places) => {
+  const range = document.getElementById("travel-range");
+  const frame = () => new Promise((done) => requestAnimationFrame(() => done(performance.now())));
+  const shows = (seq) => new Promise((done) => {
+    const look = () => Number(document.querySelector("[data-seq]")?.dataset.seq) === seq && done(performance.now());
+    new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true });
+  });
+  const lines = [];
+  const panels = [];
+  for (const place of places) {
+    await frame(); // of the move before
+    await frame();
+    const isShown = shows(place);
+    const before = frame();
+    const began = performance.now();
+    range.value = String(place);
+    range.dispatchEvent(new Event("input", { bubbles: true }));
+    const handled = performance.now();
+    const after = frame();
+    lines.push(handled - began + (await after) - (await before));
+    panels.push((await isShown) - began);
+  }
+  return [lines, panels];
+}"""
+"""Moves the slider. For each place: what the page does until its line is drawn, and when it shows that entry, in milliseconds.
+
+A page draws in the next frame. What it does in it lies between what was asked for before and after it; the time until the frame
+begins is not the page's.
+"""
 
 
 def versions() -> dict[str, str]:
@@ -113,11 +150,16 @@ def measure_paint(directory: str, entries: int) -> Row:
         again = [_reload(page) for _ in range(RELOADS)]
         page.wait_for_timeout(SETTLED_MS)
         weight, drawn = page.evaluate(WEIGHT)
+        draw = Random(1)
+        places = draw.sample(range(1, int(page.evaluate(LAST))), MOVES)
+        lines, panels = page.evaluate(SLIDE, places)
         return {
             "first contentful paint, server just started (s)": first / 1e3,
             "first contentful paint, warm (s)": median(again) / 1e3,
             "weight of the page, uncompressed (kB)": weight / 1e3,
             "data of its timeline, uncompressed (kB)": drawn / 1e3,
+            "slider moved to line drawn, median (ms)": median(lines),
+            "slider moved to entry shown, median (ms)": median(panels),
         }
 
 
@@ -162,6 +204,36 @@ def measure_live(directory: str, rate: int) -> Row:
         "main thread of the page (%)": busy * 100,
         "heap of the page (MB)": heap / 1e6,
     }
+
+
+def measure_hour(directory: str, entries: int) -> Row:
+    """The page of a run of 64 workers after this many entries, which came as fast as it takes them: what it keeps of them.
+
+    A frame of events has as many entries as at 2,000 entries a second, and comes sooner: a larger one would be left out, and the
+    page would ask for what it shows instead.
+
+    Raises:
+        TimeoutError: The machine is too busy for that many entries.
+    """
+    workspace = fresh(directory)
+    with (
+        BusyRun(workspace, QUICK_RATE) as run,
+        WebServer(workspace, f"/r/{RUN}", QUICK_FRAME_S) as server,
+        _page(server) as page,
+    ):
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+        limit = time.monotonic() + HOUR_LIMIT_S
+        while run.count < entries:
+            if time.monotonic() > limit:
+                raise TimeoutError(f"{run.count} of {entries} entries were written in time")
+            page.wait_for_timeout(POLL_MS)
+        devtools.send("HeapProfiler.collectGarbage")
+        kept = _metrics(devtools)
+        return {
+            "heap of the page (MB)": kept["JSHeapUsedSize"] / 1e6,
+            "elements and texts (nodes)": kept["Nodes"],
+        }
 
 
 def _metrics(devtools: CDPSession) -> dict[str, float]:

@@ -60,6 +60,7 @@ class BusyRun:
     def __init__(self, workspace: str, rate: int) -> None:
         self._directory = _place(workspace, RUN)
         self._rate = rate
+        self._count = 0
         self._written: dict[int, float] = {}
         self._is_ready = threading.Event()
         self._is_over = threading.Event()
@@ -81,6 +82,11 @@ class BusyRun:
         news = range(after + 1, seq + 1) if after else range(0)
         return [at - self._written[entry] for entry in news if entry in self._written]
 
+    @property
+    def count(self) -> int:
+        """How many entries were written since it began."""
+        return self._count
+
     def _write(self) -> None:
         with open_journal(self._directory, durability="process") as journal:
             for data in _beginning():
@@ -88,13 +94,13 @@ class BusyRun:
             journal.commit()
             self._is_ready.set()
             entries = _entries()
-            began, count = time.monotonic(), 0
+            began = time.monotonic()
             while not self._is_over.is_set():
                 due = int((time.monotonic() - began) * self._rate)
-                while count < due:
+                while self._count < due and not self._is_over.is_set():
                     journal.stage(draft(*next(entries)))
-                    count += 1
-                    if count % 4 == 0 or count == due:
+                    self._count += 1
+                    if self._count % 4 == 0 or self._count == due:
                         journal.commit()
                         self._written[journal.synced_seq] = time.time()
                 self._is_over.wait(0.002)

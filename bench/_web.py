@@ -1,7 +1,7 @@
 """A server of ``bartack web`` for a benchmark, in a process of its own, and a browser that only asks.
 
-``python -m bench._web WORKSPACE PATH`` serves until its standard input ends; its first line says where, with which cookie, and by
-which link a real browser gets to the path.
+``python -m bench._web WORKSPACE PATH FRAME_S`` serves until its standard input ends; its first line says where, with which cookie,
+and by which link a real browser gets to the path. Events come every FRAME_S seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -23,9 +24,10 @@ import uvicorn
 from bartack.resilience.loopback import open_listener
 from bartack.web import Site, make_app
 from bartack.web._sessions import COOKIE
+from bartack.web.following import _follow
+from bench._events import LIMIT_S, read_events
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-LIMIT_S: Final = 120.0
 
 
 class Answer(NamedTuple):
@@ -47,18 +49,20 @@ class WebServer:
     Args:
         workspace: What it shows.
         to: Where its link leads.
+        frame_s: How often pages get events at most.
 
     Attributes:
         link: Enters a real browser, once.
         origin: Where its pages are.
     """
 
-    def __init__(self, workspace: str, to: str = "/") -> None:
+    def __init__(self, workspace: str, to: str = "/", frame_s: float = _follow.FRAME_S) -> None:
         self._workspace = workspace
         self._to = to
+        self._frame_s = frame_s
 
     def __enter__(self) -> Self:
-        words = [sys.executable, "-m", "bench._web", self._workspace, self._to]
+        words = [sys.executable, "-m", "bench._web", self._workspace, self._to, str(self._frame_s)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         facts = json.loads(self._process.stdout.readline())
@@ -91,21 +95,20 @@ class WebServer:
         return Answer(answer.status, body, time.perf_counter() - began)
 
     def events(self, path: str) -> Iterator[tuple[str, int, float]]:
-        """The events of a stream as they come: name, entry, and when it came (seconds since 1970)."""
-        connection = self._connect()
-        connection.request("GET", path, headers=self._headers)
-        answer = connection.getresponse()
-        name, seq = "", 0
-        try:
-            while line := answer.readline():
-                if line.startswith(b"id: "):
-                    seq = int(line[4:])
-                elif line.startswith(b"event: "):
-                    name = line[7:].strip().decode()
-                elif line.startswith(b"data: "):
-                    yield name, seq, time.time()
-        finally:
-            connection.close()
+        """The events of a stream: see ``read_events``."""
+        return read_events(self._port, self._headers, path)
+
+    @contextmanager
+    def watch(self, path: str) -> Generator[None]:
+        """Have a process read a stream, as a page does, from its first event on until the block is left."""
+        words = [sys.executable, "-m", "bench._events", str(self._port), json.dumps(self._headers), path]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as page:
+            try:
+                assert page.stdout is not None
+                page.stdout.readline()
+                yield
+            finally:
+                page.kill()
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
@@ -117,8 +120,9 @@ class WebServer:
         return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
-def serve(workspace: str, to: str) -> None:
+def serve(workspace: str, to: str, frame_s: float) -> None:
     """Serve a workspace until the standard input ends."""
+    setattr(_follow, "FRAME_S", frame_s)  # noqa: B010 - it is final for all but this benchmark
     with open_listener(port=0) as listener:
         port = listener.getsockname()[1]
         site = Site([Path(workspace)], port=port)
@@ -138,4 +142,4 @@ def serve(workspace: str, to: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    serve(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,54 @@ def test_a_busy_page_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert limits_of("live") <= set(row)
     assert all(value > 0 for value in row.values()), row
+
+
+@pytest.mark.browser
+def test_what_a_page_keeps_is_measured(tmp_path: Path) -> None:
+    find_chromium()
+
+    row = web.TABLES["hour"].measure(str(tmp_path), 500)
+
+    assert limits_of("hour") <= set(row)
+    assert all(value > 0 for value in row.values()), row
+
+
+class RecordedRun:
+    """A run of which is noted which entries count as received, and when."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[int, int, float]] = []
+
+    def delays(self, after: int, seq: int, at: float) -> list[float]:
+        self.received.append((after, seq, at))
+        return [at, at]
+
+
+class RecordedStream:
+    """A server whose stream has two frames: their last events have the new entries, those before the entry of the last frame."""
+
+    def cpu_s(self) -> float:
+        return 1.0
+
+    def events(self, path: str) -> Iterator[tuple[str, int, float]]:
+        assert path.endswith("/events")
+        yield from [
+            ("hello", 3, 0.1),
+            ("parts", 3, 0.2),
+            ("bars", 7, 0.2),
+            ("parts", 7, 0.3),
+            ("bars", 9, 0.3),
+        ]
+
+
+def test_the_entries_of_a_frame_count_as_received_when_the_frame_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RecordedRun()
+    monkeypatch.setattr(web, "WebServer", lambda workspace: nullcontext(RecordedStream()))
+    monkeypatch.setattr(web, "BusyRun", lambda workspace, rate: nullcontext(run))
+
+    row = web.measure_watched(str(tmp_path), 200)
+
+    assert run.received == [(0, 7, 0.2), (7, 9, 0.3)]
+    assert row["entry written to event received, p50 (ms)"] == pytest.approx(250)
