@@ -31,6 +31,8 @@ pytestmark = pytest.mark.browser
 
 WIDTHS = (1400, 768, 360)
 THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
+PARTS = 3
+"""Into how many tests the pages are divided, so that they can run at the same time."""
 SCREENSHOTS = "BARTACK_TEST_SCREENSHOTS"
 """A variable that names a directory, where pictures of all pages are kept."""
 
@@ -70,25 +72,23 @@ def no_faults(context: BrowserContext, server: WebServer) -> Generator[None]:
 
 
 @pytest.mark.requirement("web-pages-are-accessible")
-@pytest.mark.parametrize("theme", THEMES)
-def test_every_page_is_accessible_at_every_width(
-    browser: Browser, showcase: Showcase, theme: Literal["light", "dark"]
-) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_page_is_accessible_at_every_width(browser: Browser, showcase: Showcase, part: int) -> None:
     found: dict[str, object] = {}
     with WebServer(showcase.workspace, state=showcase.state) as server:
-        context = browser.new_context(color_scheme=theme)
+        context = browser.new_context(reduced_motion="reduce")  # colours change at once with the theme
         page = open_page(context, server.link)
         with no_faults(context, server):
-            for name, path in showcase.pages.items():
+            for name, path in list(showcase.pages.items())[part::PARTS]:
                 page.goto(f"{server.origin}{path}")
                 page.locator("main").wait_for()
-                found |= look_at(page, name, theme)
+                found |= look_at(page, name)
         context.close()
     assert not found, json.dumps(found, indent=1)
 
 
-def look_at(page: Page, name: str, theme: str) -> dict[str, object]:
-    """What is wrong with a page at each width, as it is loaded and with everything on it open."""
+def look_at(page: Page, name: str) -> dict[str, object]:
+    """What is wrong with a page at each width and in each theme, as it is loaded and with everything on it open."""
     found: dict[str, object] = {}
     pictures = os.environ.get(SCREENSHOTS)
     barriers = Barriers(page)
@@ -97,13 +97,17 @@ def look_at(page: Page, name: str, theme: str) -> dict[str, object]:
             break
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            place = f"{name}, {theme}, {width}{state}"
-            if report := barriers.find("details, dialog" if state else ""):
-                found[place] = report
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                found[f"{place}, width"] = "it is wider than the window"
-            if pictures:
-                page.screenshot(path=Path(pictures) / f"{re.sub('[ ,]+', '-', place)}.png", full_page=True)
+                found[f"{name}, {width}{state}, width"] = "it is wider than the window"
+            for theme in THEMES:
+                page.emulate_media(color_scheme=theme)
+                place = f"{name}, {theme}, {width}{state}"
+                if report := barriers.find("details, dialog" if state else ""):
+                    found[place] = report
+                if pictures:
+                    page.screenshot(
+                        path=Path(pictures) / f"{re.sub('[ ,]+', '-', place)}.png", full_page=True
+                    )
     return found
 
 
