@@ -47,6 +47,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_finalize,
+        auto_reload=False,  # a stream would look at the files of its templates for each part of each frame
     )
     known: dict[str, Any] = made.globals
     known["static"] = address_of
