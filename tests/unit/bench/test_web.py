@@ -97,8 +97,15 @@ def test_the_entries_of_a_frame_count_as_received_when_the_frame_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RecordedRun()
-    monkeypatch.setattr(web, "WebServer", lambda workspace: nullcontext(RecordedStream()))
-    monkeypatch.setattr(web, "BusyRun", lambda workspace, rate: nullcontext(run))
+
+    def serve(_: str) -> nullcontext[RecordedStream]:
+        return nullcontext(RecordedStream())
+
+    def write(_: str, __: int) -> nullcontext[RecordedRun]:
+        return nullcontext(run)
+
+    monkeypatch.setattr(web, "WebServer", serve)
+    monkeypatch.setattr(web, "BusyRun", write)
 
     row = web.measure_watched(str(tmp_path), 200)
 
