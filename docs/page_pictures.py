@@ -29,6 +29,8 @@ THEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 SIZE: Final = (1280, 824)
 PACE: Final = 8.0
 """For the pictures the agents take their time, as many times as a test lets them."""
+PART_S: Final = 1.4
+"""How long a part of the tests takes a test: the last one ends well after the question was asked."""
 SEEN_S: Final = 3.0
 """How long the tests have passed in the pictures."""
 LIMIT_S: Final = 120.0
@@ -87,7 +89,7 @@ def start_team(place: Path, pace: float) -> Run:
     (place / "bartack.toml").write_text(
         f'[agents]\ndefault = "coder"\n\n[agents.coder]\ncommand = {json.dumps(command)}\n', encoding="utf-8"
     )
-    (place / "release.pw").write_text(PROGRAM.replace("PART_S", str(pace)), encoding="utf-8")
+    (place / "release.pw").write_text(PROGRAM.replace("PART_S", str(PART_S * pace)), encoding="utf-8")
     return Run.start(place / "release.pw", workspace=place)
 
 
