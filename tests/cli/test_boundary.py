@@ -61,7 +61,7 @@ def test_for_programs_an_error_is_one_json_object_on_stderr(capsys: Capture) -> 
             "help": error.remedy,
             "retryable": True,
             "exit_code": 5,
-            "facts": {"path": "a", "pid": 42},
+            "facts": {"path": "a", "pid": 42, "owner": ""},
         }
     }
 

@@ -62,7 +62,7 @@ def test_a_code_may_be_written_in_several_ways(call: Call, asked: str) -> None:
     assert call("explain", asked).stdout == call("explain", "BT201").stdout
 
 
-@pytest.mark.parametrize(("asked", "near"), [("BT214", "BT213"), ("bt209x", "BT209"), ("21", "BT212")])
+@pytest.mark.parametrize(("asked", "near"), [("BT2013", "BT201"), ("bt209x", "BT209"), ("21", "BT219")])
 def test_an_unknown_code_is_answered_with_near_ones(call: Call, asked: str, near: str) -> None:
     shown = call("explain", asked)
 

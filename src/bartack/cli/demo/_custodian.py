@@ -42,7 +42,7 @@ def open_custodian(directory: str, *, keep: bool) -> Generator[None]:
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # it acts when nobody reads what it reports
+        stderr=subprocess.DEVNULL,  # it acts when the demo is gone, which would show what it reports
         start_new_session=True,
     ) as custodian:
         try:
