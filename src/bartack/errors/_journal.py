@@ -65,7 +65,8 @@ class JournalLockedError(JournalError, code="BT202", retryable=True):
     remedy = "Wait until the owner ends, or follow what it writes with 'bartack journal show PATH --follow'."
 
     def describe(self) -> str:
-        owner = self.owner or (f"process {self.pid}" if self.pid else "another process")
+        process = f"process {self.pid}" if self.pid else "another process"
+        owner = f"{self.owner} ({process})" if self.owner and self.pid else self.owner or process
         return f"{self.path} is owned by {owner}"
 
 
