@@ -92,8 +92,10 @@ CREATE INDEX ON bartack.blob (team, sha256);
 -- The fence, the gap and the line are checked and written by one statement. The lock on the owner is shared, so that appends of
 -- other transactions to the same row leave no dead version of it, and one that changes the owner waits for them.
 CREATE FUNCTION bartack.append(runs bigint[], fences int[], seqs bigint[], lasts bigint[], crcs bigint[], texts bytea[])
-RETURNS TABLE (run bigint, outcome text) LANGUAGE sql SET search_path = pg_catalog AS $$
-  WITH held AS MATERIALIZED (
+RETURNS TABLE (run bigint, outcome text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY WITH held AS MATERIALIZED (
     SELECT a.* FROM unnest($1, $2, $3, $4, $5, $6) AS a(run, fence, seq, last, crc, lines)
     JOIN bartack.owner o ON o.run = a.run AND o.fence = a.fence AND o.state = 'owned' ORDER BY o.run FOR SHARE OF o),
   written AS (
@@ -102,7 +104,8 @@ RETURNS TABLE (run bigint, outcome text) LANGUAGE sql SET search_path = pg_catal
     WHERE h.seq = 1 + coalesce((SELECT p.last FROM bartack.journal p WHERE p.run = h.run ORDER BY p.seq DESC LIMIT 1), 0)
     ON CONFLICT DO NOTHING RETURNING j.run)
   SELECT a.run, CASE WHEN w.run IS NOT NULL THEN 'written' WHEN h.run IS NULL THEN 'lost' ELSE 'look' END
-  FROM unnest($1) AS a(run) LEFT JOIN held h USING (run) LEFT JOIN written w USING (run) $$;
+  FROM unnest($1) AS a(run) LEFT JOIN held h USING (run) LEFT JOIN written w USING (run);
+END $$;
 
 -- What is there at these places, for commits whose append has answered nothing or 'look'.
 CREATE FUNCTION bartack.look(runs bigint[], seqs bigint[])
