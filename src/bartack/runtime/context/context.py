@@ -160,6 +160,8 @@ class Context(
         self._scheduler.check_here("ctx.step")
         if isinstance(function, StepFunction):
             raise TypeError(f"{function!r} is a step already: call it")
+        if not callable(function):
+            raise TypeError(f"ctx.step calls a function, and {function!r} is none")
         made: StepFunction[..., object] = StepFunction(
             function, Shape(function), body_options(function, options)
         )

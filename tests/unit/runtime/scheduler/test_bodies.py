@@ -367,6 +367,14 @@ def test_a_step_is_no_function_for_ctx_step(hub: FakeHub) -> None:
         hub.run(program)
 
 
+def test_ctx_step_refuses_what_cannot_be_called(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> None:
+        await ctx.step(cast("Callable[..., object]", "note"), 1)
+
+    with pytest.raises(TypeError, match="calls a function, and 'note' is none"):
+        hub.run(program)
+
+
 # Exceptions.
 
 
