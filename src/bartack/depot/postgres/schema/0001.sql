@@ -5,7 +5,7 @@
 --   join, beat, leave, bury   whether a node is alive
 --   claim_run, release        who owns a run; each raises the fence
 --   submit, mark, remove      that a run is there, and what lists show of it
--- Rows of "owner" are locked in the order of runs, everywhere.
+-- Rows of "owner" are locked in the order of runs, and before rows of "node", everywhere.
 
 CREATE TABLE bartack.level (
   version int PRIMARY KEY,
@@ -144,8 +144,8 @@ END $$;
 -- Declares nodes dead, and frees their runs under higher fences: from here on nothing of theirs is accepted.
 CREATE FUNCTION bartack.bury(ids int[], why text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-  UPDATE bartack.node SET state = 'dead' WHERE id = ANY (ids) AND state IN ('live', 'draining');
   PERFORM 1 FROM bartack.owner WHERE node = ANY (ids) ORDER BY run FOR UPDATE;
+  UPDATE bartack.node SET state = 'dead' WHERE id = ANY (ids) AND state IN ('live', 'draining');
   UPDATE bartack.owner o SET state = 'resting', fence = o.fence + 1, node = NULL, alive = false, reason = why,
     seen = CASE WHEN o.alive THEN n.until - n.lease ELSE o.seen END
   FROM bartack.node n WHERE n.id = o.node AND n.id = ANY (ids);
@@ -176,7 +176,8 @@ BEGIN
   RETURN QUERY SELECT n.state, (extract(epoch FROM c) * 1e6)::bigint FROM bartack.node n WHERE n.id = me;
 END $$;
 
--- Owns one run. A run of a node that is late by more than its grace is freed first: the node cannot be running it any more.
+-- Owns one run. A run of a node that is late by more than its grace is freed first: the node cannot be running it any more. A claim
+-- whose answer was lost is made again, and told the same.
 CREATE FUNCTION bartack.claim_run(me int, its_run bigint, grace_s float8)
 RETURNS TABLE (outcome text, fence int, owner text, wait_s float8) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
@@ -184,8 +185,9 @@ DECLARE mine bartack.owner; other bartack.node; c timestamptz;
 BEGIN
   SELECT * INTO mine FROM bartack.owner o WHERE o.run = its_run FOR UPDATE;
   IF NOT FOUND THEN RETURN QUERY SELECT 'gone', 0, '', 0::float8; RETURN; END IF;
-  PERFORM 1 FROM bartack.node WHERE id = me AND state = 'live';
+  PERFORM 1 FROM bartack.node WHERE id = me AND state = 'live' FOR SHARE;
   IF NOT FOUND THEN RETURN QUERY SELECT 'dead', 0, '', 0::float8; RETURN; END IF;
+  IF mine.node = me THEN RETURN QUERY SELECT 'claimed', mine.fence, '', 0::float8; RETURN; END IF;
   IF mine.state = 'owned' THEN
     c := clock_timestamp();
     SELECT * INTO other FROM bartack.node WHERE id = mine.node;

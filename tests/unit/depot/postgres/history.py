@@ -1,0 +1,111 @@
+"""Runs in a database by hand: commits as an owner sends them, and what has to hold of the rows that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, pairwise
+from typing import NamedTuple
+from uuid import uuid4
+from zlib import crc32
+
+from bartack.depot.postgres._database import Database, Session
+from bartack.journal._format import Scanner, encode_line
+from bartack.journal.shared import Commit
+
+_numbers = count(1)
+
+
+class Row(NamedTuple):
+    """A commit in the database."""
+
+    seq: int
+    last: int
+    fence: int
+    crc: int
+    lines: bytes
+
+
+def commit_after(last: int, crc: int, fence: int, *texts: str) -> Commit:
+    """The next commit of a history, a line for each text."""
+    lines: list[bytes] = []
+    for place, text in enumerate(texts, last + 1):
+        body = b'"kind":"test","data":{"text":"%b"}' % text.encode()
+        line, crc = encode_line([body], place, last + 1, 1_000_000 + place, crc)
+        lines.append(line)
+    return Commit(last + 1, last + len(texts), fence, crc, b"".join(lines))
+
+
+def submit(session: Session, run_id: str = "") -> int:
+    """Make a run with one entry; returns its number."""
+    first = commit_after(0, 0, 1, "first")
+    run_id = run_id or f"run-20260101-000000-{next(_numbers):08x}"
+    statement = "SELECT bartack.submit(%s, 'default', %s, %s, %s, NULL)"
+    ((run,),) = session.rows(statement, run_id, first.last, first.crc, first.lines)
+    return int(run)
+
+
+def join(session: Session, lease_s: float = 60.0) -> int:
+    """Join as a node on a machine of its own."""
+    statement = "SELECT bartack.join_node('node', %s, 'boot', 'test', 0, %s)"
+    ((node,),) = session.rows(statement, uuid4(), lease_s)
+    return int(node)
+
+
+def claim(session: Session, node: int, run: int) -> tuple[str, int]:
+    """Own a run; returns what was told, and the fence."""
+    ((told, fence),) = session.rows("SELECT told, fence FROM bartack.claim_run(%s, %s, 0)", node, run)
+    return told, fence
+
+
+def let_leases_end(session: Session) -> None:
+    """Every node is late."""
+    session.rows("UPDATE bartack.node SET until = clock_timestamp() - interval '1 hour'")
+
+
+def append(session: Session, run: int, *commits: Commit) -> list[str]:
+    """Append commits one after the other; returns what was told."""
+    return [_append(session, run, commit) for commit in commits]
+
+
+def _append(session: Session, run: int, commit: Commit) -> str:
+    statement = "SELECT told FROM bartack.append(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])"
+    columns = ([run], [commit.fence], [commit.seq], [commit.last], [commit.crc], [commit.lines])
+    with session.use() as connection:
+        rows = connection.execute(statement, columns, binary=True).fetchall()
+    ((told,),) = rows
+    return str(told)
+
+
+def rows_of(session: Session, run: int) -> list[Row]:
+    """The journal of a run."""
+    statement = "SELECT seq, last, fence, crc, lines FROM bartack.journal WHERE run = %s ORDER BY seq"
+    return [Row(*row[:4], bytes(row[4])) for row in session.rows(statement, run)]
+
+
+def check_history(rows: list[Row]) -> None:
+    """No gap, no falling fence, and a whole chain of checksums, of which each row knows its end."""
+    scanner = Scanner()
+    for row in rows:
+        assert row.seq == scanner.next_seq, "a gap"
+        scanner.feed(row.lines)
+        assert (scanner.problem, scanner.rest) == ("", b"")
+        assert (row.last, row.crc) == (scanner.next_seq - 1, scanner.crc)
+    assert all(before.fence <= after.fence for before, after in pairwise(rows)), "a fence falls"
+
+
+def texts_of(rows: list[Row]) -> Iterator[str]:
+    """The texts of the entries, in order."""
+    for row in rows:
+        for line in row.lines.splitlines():
+            yield line.partition(b'"text":"')[2].partition(b'"')[0].decode()
+
+
+def other_bytes(commit: Commit) -> Commit:
+    """Another commit for the same place."""
+    lines = commit.lines.replace(b"text", b"tame")
+    return commit._replace(lines=lines, crc=crc32(lines))
+
+
+def sessions(database: Database, number: int) -> list[Session]:
+    """Connections of their own."""
+    return [database.session() for _ in range(number)]
