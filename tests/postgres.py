@@ -92,14 +92,19 @@ class Cluster:
         assert done.returncode == 0, done.stderr.decode()
 
 
-@cache
-def cluster() -> Cluster:
-    """The cluster of this test process."""
+def _need_programs() -> Path:
     programs = find_programs()
     if programs is None:
         if os.environ.get("BARTACK_REQUIRE_POSTGRES"):
             pytest.fail(MISSING)
         pytest.skip(MISSING)
+    return programs
+
+
+@cache
+def cluster() -> Cluster:
+    """The cluster of this test process."""
+    programs = _need_programs()
     place = Path(tempfile.mkdtemp(prefix="bartack-pg-"))
     made = Cluster(programs, place)
 
@@ -133,9 +138,9 @@ def new_database() -> str:
 @contextmanager
 def own_cluster() -> Generator[Cluster]:
     """A cluster that a test may stop and kill."""
-    shared = cluster()
+    programs = _need_programs()
     place = Path(tempfile.mkdtemp(prefix="bartack-pg-"))
-    made = Cluster(shared.programs, place)
+    made = Cluster(programs, place)
     try:
         migrate(Database(made.url()))
         yield made

@@ -208,6 +208,11 @@ class FetchedBlobs(FileBlobs):
     ) -> None:
         super().__init__(os.path.join(directory, BLOBS), disk or RealDisk(), telemetry, veil)
         self._source = source
+        self._here = FileBlobs(self.directory, self._disk)
+
+    def _holds(self, ref: BlobRef) -> bool:
+        """See ``FileBlobs``. A new value is kept here first, without a word to where it goes with the next commit."""
+        return self._here._holds(ref)
 
     def _open(self, ref: BlobRef) -> int:
         path = self._path(ref)

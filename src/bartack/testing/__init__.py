@@ -6,6 +6,7 @@
 - ``wait_for``: until something has happened in a real run.
 - ``VirtualClock``: time that moves only on request.
 - ``FaultyDisk``: a disk that can lose power after every operation and fail in every way a disk fails.
+- ``Cable``: the way between a client and a server, which can be cut, slow or silent.
 - ``CountingService``: a service for pattern events that is up, down, hangs or refuses, as a test demands.
 - ``ModelServer``: a model server that answers real agents (Claude Code, Codex, others) from scripts.
 - ``ClaudeSandbox``: a place for these real agents, without a trace of the user, without a network, with nothing left running.
@@ -21,6 +22,7 @@ server chooses its replies).
 from bartack.agents import ScriptedAgent
 from bartack.testing._agent_contract import AgentContract
 from bartack.testing._agent_harness import AgentEngine, Behaviour
+from bartack.testing._cable import Cable
 from bartack.testing._clock import VirtualClock
 from bartack.testing._depot_contract import DepotContract
 from bartack.testing._journal_contract import JournalContract
@@ -42,6 +44,7 @@ __all__ = [
     "AgentContract",
     "AgentEngine",
     "Behaviour",
+    "Cable",
     "ClaudeSandbox",
     "CountingService",
     "DepotContract",

@@ -23,6 +23,7 @@ from tests.unit.depot.postgres.history import (
     submit,
     texts_of,
 )
+from tests.waiting import until
 
 from bartack.depot.postgres._database import Database, Session
 from bartack.errors import DepotUnavailableError
@@ -199,6 +200,55 @@ def test_a_beat_does_not_bring_a_dead_node_back(session: Session) -> None:
     assert session.rows("SELECT until, state FROM bartack.node WHERE id = %s", node) == before
 
 
+def test_a_takeover_waits_for_an_append_that_has_not_ended(database: Database, session: Session) -> None:
+    run, fence, crc = owned(session)
+    let_leases_end(session)
+    commit = commit_after(1, crc, fence, "in time")
+    with database.session() as own, own.use() as connection:
+        with connection.transaction():
+            assert append(own, run, commit) == ["written"]
+            session.rows("SET lock_timeout = '50ms'")
+            with pytest.raises(DepotUnavailableError):
+                claim(session, join(session), run)
+        assert claim(own, join(own), run) == ("claimed", fence + 2)
+
+    assert [*texts_of(rows_of(session, run))] == ["first", "in time"]
+
+
+def test_an_append_waits_for_a_takeover_that_has_not_ended_and_is_lost(
+    database: Database, session: Session
+) -> None:
+    run, fence, crc = owned(session)
+    thief, writer = sessions(database, 2)
+    with thief, writer, ThreadPoolExecutor(1) as pool:
+        with thief.use() as connection, connection.transaction():
+            let_leases_end(thief)
+            assert claim(thief, join(thief), run)[0] == "claimed"
+            late = pool.submit(append, writer, run, commit_after(1, crc, fence, "late"))
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%append%%'"
+            until(lambda: session.rows(waiting), "the append waits")
+        assert late.result(30) == ["lost"]
+
+    assert [*texts_of(rows_of(session, run))] == ["first"]
+
+
+def test_a_second_attempt_waits_for_the_first_and_nothing_is_doubled(
+    database: Database, session: Session
+) -> None:
+    run, fence, crc = owned(session)
+    commit = commit_after(1, crc, fence, "once")
+    first, second = sessions(database, 2)
+    with first, second, ThreadPoolExecutor(1) as pool:
+        with first.use() as connection, connection.transaction():
+            assert append(first, run, commit) == ["written"]
+            again = pool.submit(append, second, run, commit)
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%append%%'"
+            until(lambda: session.rows(waiting), "the second attempt waits")
+        assert again.result(30) == ["look"]
+
+    assert [*texts_of(rows_of(session, run))] == ["first", "once"]
+
+
 def test_appends_race_with_takeovers_and_no_row_is_anothers(
     database: Database, session: Session, record_property: pytest.RecordProperty
 ) -> None:
@@ -206,9 +256,9 @@ def test_appends_race_with_takeovers_and_no_row_is_anothers(
     acknowledged: dict[str, None] = {}
     races = 0
 
-    def write(own: Session, fence: int, last: int, crc: int, until: Barrier) -> None:
+    def write(own: Session, fence: int, last: int, crc: int, ready: Barrier) -> None:
         """An owner that writes until it has lost the run, and once more after that."""
-        until.wait(30)
+        ready.wait(30)
         for number in range(1000):
             commit = commit_after(last, crc, fence, *(f"{fence}:{number}:{part}" for part in range(2)))
             match append(own, run, commit):
@@ -220,8 +270,8 @@ def test_appends_race_with_takeovers_and_no_row_is_anothers(
                     assert append(own, run, commit) == ["lost"]
                     return
 
-    def take_over(own: Session, dice: random.Random, until: Barrier) -> int:
-        until.wait(30)
+    def take_over(own: Session, dice: random.Random, ready: Barrier) -> int:
+        ready.wait(30)
         for _ in range(dice.randrange(6)):
             own.rows("SELECT 1")
         let_leases_end(own)
