@@ -23,7 +23,7 @@ from bartack.testing import Cable
 
 LARGE = 100 * 1024
 APPENDS = 120
-KILLS = 8
+KILLS = 9
 POWER_CUTS = 3
 
 

@@ -93,6 +93,12 @@ class Cable:
         with self._changed:
             self._is_silent = True
 
+    def strand(self) -> None:
+        """Pass nothing on of the connections that are open now, ever. New ones work, as after a failover."""
+        with self._changed:
+            for connection in self._open:
+                connection.is_stranded = True
+
     def unplug(self) -> None:
         """Cut all connections and refuse new ones, as if no server were there."""
         with self._changed:
@@ -135,7 +141,7 @@ class Cable:
 
     def _pass_requests(self, connection: _Connection) -> None:
         while chunk := connection.receive(connection.client):
-            match self._next_request():
+            match self._next_request(connection):
                 case "before":
                     self._cut_off(connection)
                 case "after":
@@ -147,25 +153,27 @@ class Cable:
 
     def _pass_answers(self, connection: _Connection) -> None:
         while chunk := connection.receive(connection.server):
-            self._wait()
+            self._wait(connection)
             if connection.answer_is_lost:
                 self._cut_off(connection)
             connection.send(connection.client, chunk)
         self._close(connection)
 
-    def _next_request(self) -> When | None:
+    def _next_request(self, connection: _Connection) -> When | None:
         """What becomes of a request that has come."""
-        self._wait()
+        self._wait(connection)
         with self._changed:
             armed, self._armed = self._armed, None
         return armed
 
-    def _wait(self) -> None:
+    def _wait(self, connection: _Connection) -> None:
         """Return when something can be passed on."""
         with self._changed:
             if self._delay_s:
                 self._changed.wait_for(lambda: self._ends, self._delay_s)
-            self._changed.wait_for(lambda: not self._is_silent or self._ends)
+            self._changed.wait_for(
+                lambda: self._ends or not (self._is_silent or connection.is_stranded)
+            )
 
     def _cut_off(self, connection: _Connection) -> None:
         with self._changed:
@@ -189,6 +197,7 @@ class _Connection:
         self.client = client
         self.server = server
         self.answer_is_lost = False
+        self.is_stranded = False
         self.has_one_end = False
 
     @staticmethod

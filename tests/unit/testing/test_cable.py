@@ -119,6 +119,17 @@ def test_an_unplugged_cable_refuses_connections_until_it_is_back(echo: Echo) -> 
             assert ask(again, b"four") == b"four"
 
 
+def test_a_stranded_connection_stays_silent_and_a_new_one_works(echo: Echo) -> None:
+    with Cable(echo.address) as cable, connect(cable) as side:
+        assert ask(side, b"one") == b"one"
+        cable.strand()
+        side.sendall(b"two")
+
+        with connect(cable) as again:
+            assert ask(again, b"three") == b"three"
+        assert echo.asked == [b"one", b"three"]
+
+
 def test_a_slow_cable_passes_everything_on(echo: Echo) -> None:
     with Cable(echo.address) as cable, connect(cable) as side:
         cable.delay(0.01)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from bartack.core.closing import Closing
 from bartack.depot.postgres._content import upload
 from bartack.errors import (
     BartackError,
@@ -56,7 +55,7 @@ class Parcel:
         self.done = done
 
 
-class Courier(Closing):
+class Courier:
     """The thread; see the module. One run has one commit under way at a time."""
 
     def __init__(self, database: Database) -> None:
@@ -74,13 +73,14 @@ class Courier(Closing):
             self._waiting.append(parcel)
             self._changed.notify()
 
-    def close(self) -> None:
-        """Deliver what waits if the database answers, and end."""
+    def close(self) -> bool:
+        """Deliver what waits if the database answers, and end; returns whether it did."""
         with self._changed:
             self._ends = True
             self._changed.notify()
         self._thread.join(CLOSE_S)
         self._session.close()
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while batch := self._next():

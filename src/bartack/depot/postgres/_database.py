@@ -8,9 +8,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bartack.core.closing import Closing
@@ -32,6 +33,9 @@ CONNECT_S: Final = 5
 STATEMENT_MS: Final = 10_000
 """A statement that takes longer is sent again: something holds it up, and the next attempt may find a way."""
 LOCK_MS: Final = 2_000
+ANSWER_S: Final = 15.0
+"""A connection that is silent for longer while it is waited for is given up: the server hangs, or a machine between is gone."""
+CLOSE_S: Final = 0.5
 _SERVICE = re.compile(r"service:([A-Za-z0-9_.-]+)")
 _SETTINGS: Final = {
     "application_name": "bartack",
@@ -87,19 +91,24 @@ class Database(Closing):
         """Close the shared connection; the next use makes a new one."""
         self.shared.close()
 
-    def connect(self) -> Connection:
+    def connect(self, answer_s: float = ANSWER_S) -> Connection:
         """A new connection, which commits every statement.
+
+        Args:
+            answer_s: How long it may be silent while it is waited for.
 
         Raises:
             DepotUnavailableError: It cannot be reached.
         """
         with self.talking():
-            made: Connection = self._psycopg.connect(**{**_SETTINGS, **self._facts}, autocommit=True)
+            settings = {**_SETTINGS, **self._facts}
+            made: Connection = _impatient_class(self._psycopg).connect(**settings, autocommit=True)
+            vars(made)["answer_s"] = answer_s
             return made
 
-    def session(self) -> Session:
+    def session(self, answer_s: float = ANSWER_S) -> Session:
         """A connection for one thread at a time, which is made when it is first used, and made again when it was cut."""
-        return Session(self)
+        return Session(self, answer_s)
 
     @contextmanager
     def talking(self) -> Generator[None]:
@@ -160,8 +169,9 @@ class Database(Closing):
 class Session(Closing):
     """See ``Database.session``."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, answer_s: float = ANSWER_S) -> None:
         self.database = database
+        self._answer_s = answer_s
         self._connection: Connection | None = None
         self._mutex = threading.RLock()
 
@@ -174,7 +184,7 @@ class Session(Closing):
         """
         with self._mutex, self.database.talking():
             if self._connection is None or self._connection.closed:
-                self._connection = self.database.connect()
+                self._connection = self.database.connect(self._answer_s)
             try:
                 yield self._connection
             except self.database.transient:
@@ -182,7 +192,7 @@ class Session(Closing):
                 raise
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Execute one statement; returns its rows. One that only reads is tried again on a new connection."""
+        """Execute one statement; returns its rows. A query is tried again on a new connection, so functions must bear that."""
         try:
             return self._rows(statement, values)
         except DepotUnavailableError:
@@ -203,9 +213,41 @@ class Session(Closing):
                 connection.close()
 
     def close(self) -> None:
-        """Close it."""
-        with self._mutex:
-            self.drop()
+        """Close it. If another thread waits for an answer, it is left to that."""
+        if self._mutex.acquire(timeout=CLOSE_S):
+            try:
+                self.drop()
+            finally:
+                self._mutex.release()
+
+
+@cache
+def _impatient_class(psycopg: Any) -> Any:
+    """The connections of the library, but with an end to every wait. Timeouts of the server end nothing if the server is gone."""
+
+    class Impatient(psycopg.Connection):  # type: ignore[misc] - it is loaded on first use
+        answer_s = ANSWER_S
+
+        def wait(self, gen: Generator[Any, Any, Any], *values: Any, **options: Any) -> Any:
+            return super().wait(self._limited(gen), *values, **options)
+
+        def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            heard = time.monotonic()
+            try:
+                wanted = next(gen)
+                while True:
+                    ready = yield wanted
+                    now = time.monotonic()
+                    if ready:
+                        heard = now
+                    elif now - heard > self.answer_s:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s")
+                    wanted = gen.send(ready)
+            except StopIteration as end:
+                return end.value
+
+    return Impatient
 
 
 def _name_of(where: str, facts: dict[str, str]) -> str:

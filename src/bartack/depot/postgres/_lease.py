@@ -74,7 +74,7 @@ class Node(Closing):
         self._page = page
         self._lease_s = lease_s
         self._ends = threading.Event()
-        self._session = database.session()
+        self._session = database.session(self._answer_s)
         sent = 0 if page is None else page.now_ns()
         name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         statement = "SELECT bartack.join_node(%s, %s, %s, %s, 0, %s)"
@@ -83,13 +83,19 @@ class Node(Closing):
         self._thread = threading.Thread(target=self._beat_on, name="bartack-lease", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Leave: the runs that it still owns are free at once."""
+    @property
+    def _answer_s(self) -> float:
+        """A beat that was not answered by then is late, and the next one is sent on a new connection."""
+        return self._lease_s - MARGIN_S
+
+    def close(self, *, leaves: bool = True) -> None:
+        """End; if it leaves, the runs that it still owns are free at once, otherwise with its lease."""
         self._ends.set()
-        self._thread.join(2 * self._lease_s)
+        if leaves:
+            self._thread.join(2 * self._lease_s)
         if self._page is not None:
             self._page.end()
-        if not self.is_dead:
+        if leaves and not self.is_dead:
             self._leave()
         self._session.close()
 
@@ -104,7 +110,7 @@ class Node(Closing):
             self._page.renew(sent_ns + int((self._lease_s - MARGIN_S) * 1e9))
 
     def _beat_on(self) -> None:
-        with self._database.session() as session:
+        with self._database.session(self._answer_s) as session:
             while not self._ends.wait(self._lease_s / BEATS) and not self.is_dead:
                 self._beat(session)
 

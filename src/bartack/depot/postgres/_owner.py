@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from bartack.core.closing import Closing
 from bartack.core.files import replace_file
 from bartack.depot.postgres._carrier import Courier, PostgresCarrier
 from bartack.depot.postgres._lease import GRACE_S, LEASE_S, Node, Page
@@ -26,7 +25,7 @@ SEAT_FILE: Final = "seat"
 FLUSH_S: Final = 15.0
 
 
-class Errands(Closing):
+class Errands:
     """Statements beside the journal that the owner of a run does not wait for: the newest of each kind, in a thread."""
 
     def __init__(self, database: Database) -> None:
@@ -49,13 +48,14 @@ class Errands(Closing):
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting and not self._busy, FLUSH_S)
 
-    def close(self) -> None:
-        """Execute what waits, if the database answers, and end."""
+    def close(self) -> bool:
+        """Execute what waits, if the database answers, and end; returns whether it did."""
         with self._changed:
             self._ends = True
             self._changed.notify_all()
         self._thread.join(FLUSH_S)
         self._session.close()
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while True:
@@ -154,10 +154,13 @@ class Ownership:
         if self._is_over:
             return
         self._is_over = True
-        self._courier.close()
-        self.errands.run("release", "SELECT bartack.release(%s, %s, 'resting', '')", self._run, self.fence)
-        self.errands.close()
-        self.node.close()
+        answers = self._courier.close()
+        if answers:
+            self.errands.run(
+                "release", "SELECT bartack.release(%s, %s, 'resting', '')", self._run, self.fence
+            )
+            answers = self.errands.close()
+        self.node.close(leaves=answers)
 
 
 def seat_of(directory: Path) -> UUID:
