@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bartack.core.files import replace_file
@@ -25,10 +26,9 @@ def pack_program(directory: Path, names: tuple[str, ...]) -> bytes:
 
 def _files_below(directory: Path, names: tuple[str, ...]) -> list[str]:
     found: list[str] = []
-    for name in names:
-        place = directory / name
-        if place.is_file() and not place.is_symlink():
-            found.append(name)
+    for place in (place for name in names for place in directory.glob(name) if not place.is_symlink()):
+        if place.is_file():
+            found.append(place.name)
         found += [
             str(Path(at, file).relative_to(directory))
             for at, _, files in os.walk(place)
@@ -39,23 +39,45 @@ def _files_below(directory: Path, names: tuple[str, ...]) -> list[str]:
 
 
 def unpack_program(directory: Path, archive: bytes, names: tuple[str, ...]) -> None:
-    """Write the files of an archive that ``pack_program`` made into the directory of a run.
+    """Write the files of an archive that ``pack_program`` made into the directory of a run, instead of those that are there.
 
     Raises:
-        DepotError: It has a member that is not one of these files.
+        DepotError: It has a member that is not one of these files, or is not an archive; nothing was changed.
     """
-    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-        for member in packed.getmembers():
-            parts = Path(member.name).parts
-            is_ours = (
-                bool(parts) and parts[0] in names and ".." not in parts and not member.name.startswith("/")
-            )
-            file = packed.extractfile(member) if is_ours and member.isfile() else None
-            if file is None:
-                raise DepotError(
-                    str(directory), f"the archive of its program has a strange member: {member.name!r}"
-                )
-            target = directory / member.name
-            for folder in reversed(target.relative_to(directory).parents[:-1]):
-                (directory / folder).mkdir(mode=0o700, exist_ok=True)
-            replace_file(target, file.read(), synced=False)
+    files = _read_files(directory, archive, names)
+    for name in _files_below(directory, names):
+        if name not in files:
+            (directory / name).unlink()
+    for name, content in files.items():
+        for folder in reversed(Path(name).parents[:-1]):
+            (directory / folder).mkdir(mode=0o700, exist_ok=True)
+        replace_file(directory / name, content, synced=False)
+
+
+def _read_files(directory: Path, archive: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
+    """The files of an archive, all of them checked."""
+    files: dict[str, bytes] = {}
+    try:
+        # Without compression: what is small here cannot become large.
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as packed:
+            for member in packed.getmembers():
+                file = packed.extractfile(member) if _is_ours(member, names) else None
+                if file is None:
+                    problem = f"the archive of its program has a strange member: {member.name!r}"
+                    raise DepotError(str(directory), problem)
+                files[os.path.normpath(member.name)] = file.read()
+    except (tarfile.TarError, UnicodeError, ValueError) as error:
+        raise DepotError(str(directory), f"the archive of its program cannot be read: {error}") from None
+    return files
+
+
+def _is_ours(member: tarfile.TarInfo, names: tuple[str, ...]) -> bool:
+    parts = Path(member.name).parts
+    is_named = bool(parts) and any(fnmatchcase(parts[0], name) for name in names)
+    return (
+        is_named
+        and ".." not in parts
+        and "\0" not in member.name
+        and member.isreg()
+        and not member.issparse()
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import stat
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bartack.depot.postgres._run import PostgresRun
 
 KEPT_FILE: Final = "kept.json"
+LARGEST: Final = 64 * 1024
 
 
 class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,18 +58,32 @@ def read_elsewhere(directory: Path) -> Elsewhere | None:
     """
     path = directory / KEPT_FILE
     try:
-        text = path.read_bytes()
+        text = _read_own(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UntrustedError(str(path), error.strerror or str(error), str(directory)) from None
     try:
         where = msgspec.json.decode(text, type=Elsewhere)
-    except msgspec.DecodeError as error:
+        where.on.encode()
+        where.mark.encode()
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise UntrustedError(str(path), f"it cannot be read: {error}", str(directory)) from None
-    if not any(hmac.compare_digest(where.mark, _mark(directory, where, key)) for key in known_keys()):
+    marks = [_mark(directory, where, key).encode() for key in known_keys()]
+    if not any(hmac.compare_digest(where.mark.encode(), mark) for mark in marks):
         raise UntrustedError(str(path), "it names a database, and you have not made it here", str(directory))
     return where
+
+
+def _read_own(path: Path) -> bytes:
+    """What a file has in it; a link is not followed, and a pipe not waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError("it is not a file")
+        return os.read(fd, LARGEST)
+    finally:
+        os.close(fd)
 
 
 def _mark(directory: Path, where: Elsewhere, key: bytes) -> str:

@@ -127,7 +127,7 @@ def move(run: str, on: str, workspace: str, *, insecure: bool, as_json: bool) ->
     found = locate(run, workspace)
     check_own(found)
     if found.where is not None:
-        raise UsageError("bartack move", f"{found.id} is kept in {found.where.on} already")
+        raise UsageError("bartack move", f"{found.id} is kept in a database already")
     team = _team(on, insecure=insecure)
     team.move_in(found)
     if as_json:

@@ -37,6 +37,7 @@ ANSWER_S: Final = 15.0
 """A connection that is silent for longer while it is waited for is given up: the server hangs, or a machine between is gone."""
 CLOSE_S: Final = 0.5
 _SERVICE = re.compile(r"service:([A-Za-z0-9_.-]+)")
+_SECRETS: Final = frozenset({"password", "sslpassword", "oauth_client_secret"})
 _SETTINGS: Final = {
     "application_name": "bartack",
     "connect_timeout": str(CONNECT_S),
@@ -146,19 +147,25 @@ class Database(Closing):
         service = _SERVICE.fullmatch(where)
         if service is not None:
             return {"service": service[1]}
+        # No message repeats what was given: it may have a password in it.
         if not where.startswith(("postgresql://", "postgres://")):
-            raise UsageError("--on", f"{where!r} is neither postgresql://… nor service:NAME")
+            raise UsageError("--on", "the database is named as postgresql://… or service:NAME")
         try:
             found = self._psycopg.conninfo.conninfo_to_dict(where)
-        except self._psycopg.ProgrammingError as error:
-            raise UsageError("--on", f"{where!r}: {_text(error)}") from None
+        except (self._psycopg.ProgrammingError, UnicodeError):
+            raise UsageError(
+                "--on", "that is not a valid postgresql://… URL; write special characters as %XX"
+            ) from None
+        if not _SECRETS.isdisjoint(found):
+            problem = "a password in the URL is seen in lists of processes; put it into the file ~/.pgpass (PGPASSFILE)"
+            raise UsageError("--on", f"{problem}, or name a service with service:NAME")
         return {name: str(value) for name, value in found.items() if value is not None}
 
     def _check_secure(self) -> None:
         known = {option.keyword.decode(): option.val for option in self._psycopg.pq.Conninfo.get_defaults()}
         known = {name: value.decode() for name, value in known.items() if value}
         facts = {**known, **self._facts}
-        if "service" in self._facts:
+        if [*self._facts] == ["service"]:
             return  # its section decides; it belongs to the administrator of this machine
         hosts = [host for host in (facts.get("hostaddr") or facts.get("host") or "").split(",") if host]
         if facts.get("sslmode") != "verify-full" and not all(map(_is_local, hosts)):
@@ -212,6 +219,9 @@ class Session(Closing):
             with suppress(Exception):
                 connection.close()
 
+    def __del__(self) -> None:
+        self.drop()
+
     def close(self) -> None:
         """Close it. If another thread waits for an answer, it is left to that."""
         if self._mutex.acquire(timeout=CLOSE_S):
@@ -225,22 +235,23 @@ class Session(Closing):
 def _impatient_class(psycopg: Any) -> Any:
     """The connections of the library, but with an end to every wait. Timeouts of the server end nothing if the server is gone."""
 
-    class Impatient(psycopg.Connection):  # type: ignore[misc] - it is loaded on first use
+    class Impatient(psycopg.Connection):  # type: ignore[misc]  # - the library is loaded on first use, and has no type here
         answer_s = ANSWER_S
 
         def wait(self, gen: Generator[Any, Any, Any], *values: Any, **options: Any) -> Any:
-            return super().wait(self._limited(gen), *values, **options)
+            above: Any = super()
+            return above.wait(self._limited(gen), *values, **options)
 
         def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            heard = time.monotonic()
+            since = time.monotonic()
             try:
                 wanted = next(gen)
                 while True:
                     ready = yield wanted
                     now = time.monotonic()
                     if ready:
-                        heard = now
-                    elif now - heard > self.answer_s:
+                        since = now
+                    elif now - since > self.answer_s:
                         self.pgconn.finish()
                         raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s")
                     wanted = gen.send(ready)

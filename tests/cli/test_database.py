@@ -1,0 +1,102 @@
+"""Commands for runs in a database, with bad input and with a database that is away."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.postgres import cluster, new_database
+
+from bartack.testing import Cable
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+PROGRAM = """\
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> str:
+    return str(await ctx.shell("echo", "done"))
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "main.py").write_text(PROGRAM, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    with Cable(str(cluster().place / ".s.PGSQL.5432")) as made:
+        yield made
+
+
+def through(cable: Cable) -> str:
+    name = new_database().partition("@/")[2].partition("?")[0]
+    return f"postgresql://bartack@127.0.0.1:{cable.port}/{name}"
+
+
+def test_a_database_that_is_away_concerns_its_own_runs_only(run: Call, place: Path, cable: Cable) -> None:
+    on = through(cable)
+    for _ in range(2):
+        assert run("run", "main.py").returncode == 0
+    ids = sorted(path.name for path in (place / ".bartack/runs").iterdir())
+    moved = run("move", ids[0], "--on", on)
+    assert moved.returncode == 0, moved.stderr
+    again = run("move", ids[0], "--on", on)
+    assert again.returncode == 2
+    assert on not in again.stderr
+
+    assert run("show", ids[0]).returncode == 0
+    cable.unplug()
+    listed = run("status")
+    assert listed.returncode == 0, listed.stderr
+    assert ids[1] in listed.stdout
+    assert "completed" in listed.stdout
+    away = run("show", ids[0])
+    assert "BT215" in away.stderr
+    assert "Traceback" not in away.stderr
+    for words in (("status", "--on", on), ("log", "latest", "--on", on), ("db", "stats", "--on", on)):
+        done = run(*words)
+        assert done.returncode != 0
+        assert "BT215" in done.stderr, words
+
+    cable.come_back()
+    assert run("show", ids[0]).returncode == 0
+    pulled = run("pull", ids[0], "--whole", "--on", on)
+    assert pulled.returncode == 0, pulled.stderr
+    cable.unplug()
+    assert run("show", ids[0]).returncode == 0, "it is at home"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("run", "--on", "nonsense", "--here", "main.py"), "BT1002"),
+        (("run", "--on", "DATABASE", "main.py"), "BT1002"),
+        (("run", "--here", "main.py"), "BT1002"),
+        (("run", "--on", "MISSING", "--here", "main.py"), "BT215"),
+        (("run", "--on", "postgresql://db.example/x", "--here", "main.py"), "BT218"),
+        (("run", "--on", "postgresql://u:pa55word@localhost/x", "--here", "main.py"), "BT1002"),
+        (("resume", "run-20990101", "--on", "DATABASE", "--here"), "BT301"),
+        (("pull", "latest", "--whole", "--on", "DATABASE"), "BT301"),
+        (("show", "latest", "--on", "DATABASE"), "BT301"),
+        (("move", "latest", "--on", "DATABASE"), "BT301"),
+        (("db", "check", "run-1", "--on", "DATABASE"), "BT301"),
+    ],
+    ids=range(11),
+)
+def test_bad_input_is_an_error_with_a_code_and_makes_no_run(
+    call: Call, place: Path, words: tuple[str, ...], code: str
+) -> None:
+    names = {"DATABASE": new_database(), "MISSING": cluster().url("not_there")}
+    done = call(*(names.get(word, word) for word in words))
+
+    assert done.returncode != 0
+    assert f"[{code}]" in done.stderr, done.stderr
+    assert "pa55word" not in done.stdout + done.stderr
+    runs = place / ".bartack/runs"
+    assert not runs.exists() or [*runs.iterdir()] == []

@@ -1,0 +1,213 @@
+"""How a database is named, which connections are refused, and what its refusals are called."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.postgres import cluster, new_database
+
+from bartack.depot.postgres import _schema
+from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._schema import check_version, migrate, version_of
+from bartack.errors import (
+    BartackError,
+    DepotInsecureError,
+    DepotRefusedError,
+    DepotSchemaError,
+    DepotUnavailableError,
+    UsageError,
+)
+
+SECRET = "pa55word"  # noqa: S105 - it is not one
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGHOSTADDR", "PGSSLMODE", "PGSERVICE", "PGPASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def empty_database(name: str) -> str:
+    with Database(cluster().url()) as made:
+        made.shared.rows(f"CREATE DATABASE {name}")
+    return cluster().url(name)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "",
+        "nonsense",
+        "team",
+        "host=x dbname=y",
+        "service:",
+        "service:a b",
+        "service:../x",
+        "mysql://x/y",
+        f"postgersql://user:{SECRET}@host/x",
+        f"postgresql://user:{SECRET}%@host/x",
+        f"postgresql://user:{SECRET}@host:port/x",
+        f"postgresql://user:{SECRET}@[host/x",
+        f"postgresql://user:{SECRET}@localhost/x",
+        f"postgresql://localhost/x?password={SECRET}",
+        f"postgresql://localhost/x?sslpassword={SECRET}",
+        f"postgresql://localhost/x?{SECRET}=1",
+        f"postgresql://localhost/x?host=\ud800{SECRET}",
+    ],
+    ids=range(17),
+)
+def test_a_name_that_is_none_or_has_a_password_is_refused_and_not_repeated(where: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Database(where)
+
+    assert SECRET not in str(refused.value) + repr(refused.value)
+
+
+def test_a_refused_password_is_told_where_it_belongs() -> None:
+    with pytest.raises(UsageError, match=r"PGPASSFILE.*service:NAME"):
+        Database(f"postgresql://user:{SECRET}@localhost/x")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "postgresql:///x",
+        "postgresql://localhost/x",
+        "postgresql://127.0.0.1:5433/x",
+        "postgresql://127.8.9.10/x",
+        "postgresql://[::1]/x",
+        "postgresql://user@/x?host=/run/postgresql",
+        "postgresql://%2Frun%2Fpostgresql/x",
+        "postgresql://a.example,b.example/x?sslmode=verify-full",
+        "postgresql://a.example/x?hostaddr=127.0.0.1",
+        "service:team",
+    ],
+)
+def test_a_connection_that_is_local_or_checked_is_allowed(where: str) -> None:
+    Database(where)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "postgresql://db.example/x",
+        "postgresql://db.example/x?sslmode=require",
+        "postgresql://db.example/x?sslmode=verify-ca",
+        "postgresql://10.0.0.1/x",
+        "postgresql://localhost,db.example/x",
+        "postgresql://localhost/x?hostaddr=10.0.0.1",
+        "postgresql://localhost/x?host=db.example",
+        "postgresql://localhost.evil.example/x",
+        "postgresql://db.example/x?service=team",
+        "postgresql://[fe80::1]/x",
+    ],
+)
+def test_another_connection_is_refused_unless_that_is_said(where: str) -> None:
+    with pytest.raises(DepotInsecureError):
+        Database(where)
+    Database(where, insecure=True)
+
+
+@pytest.mark.parametrize("name", ["PGHOST", "PGHOSTADDR"])
+def test_the_environment_does_not_lead_to_an_unchecked_server(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "10.0.0.1")
+
+    with pytest.raises(DepotInsecureError):
+        Database("postgresql:///x")
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    Database("postgresql:///x")
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with pytest.raises(UsageError, match=r"psycopg.*bartack\[postgres\]"):
+        Database("postgresql:///x")
+
+
+def test_a_database_without_tables_names_the_command_that_makes_them() -> None:
+    with Database(empty_database("without_tables")) as made:
+        with pytest.raises(DepotSchemaError) as refused:
+            check_version(made.shared)
+        assert "bartack db init" in refused.value.remedy
+        assert version_of(made.shared) == 0
+        assert migrate(made) == (0, _schema.VERSION)
+        assert migrate(made) == (_schema.VERSION, _schema.VERSION)
+        check_version(made.shared)
+
+
+def test_two_that_prepare_a_database_at_once_prepare_it_once() -> None:
+    url = empty_database("prepared_twice")
+
+    def prepare(number: int) -> tuple[int, int]:
+        with Database(url) as made:
+            return migrate(made)
+
+    with ThreadPoolExecutor(4) as pool:
+        done = sorted(pool.map(prepare, range(4)))
+
+    assert done == [(0, 1), (1, 1), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("version", [0, 99])
+def test_tables_of_another_version_are_refused(version: int) -> None:
+    with Database(new_database()) as made:
+        made.shared.rows("DELETE FROM bartack.level")
+        if version:
+            made.shared.rows("INSERT INTO bartack.level VALUES (%s, %s)", version, version)
+        with pytest.raises(DepotSchemaError):
+            check_version(made.shared)
+
+
+def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_schema, "OLDEST_SERVER", 990000)
+
+    with Database(empty_database("too_old")) as made:
+        with pytest.raises(DepotSchemaError, match="too old"):
+            migrate(made)
+        assert version_of(made.shared) == 0
+
+
+def test_a_user_without_rights_is_told_so() -> None:
+    url = new_database()
+    with Database(url) as made:
+        made.shared.rows("CREATE ROLE guest LOGIN")
+    with Database(url.replace("bartack@", "guest@")) as guest:
+        with pytest.raises(DepotRefusedError):
+            check_version(guest.shared)
+        with pytest.raises(DepotRefusedError):
+            migrate(guest)
+    with Database(url) as made:
+        made.shared.rows("DROP ROLE guest")
+
+
+@pytest.mark.parametrize("name", ["postgresql:///x?host=/nowhere", "missing", "service:missing"])
+def test_a_database_that_cannot_be_reached_has_an_error_with_a_code(name: str) -> None:
+    url = cluster().url("missing_database") if name == "missing" else name
+    with Database(url) as made, pytest.raises(BartackError) as refused:
+        made.shared.rows("SELECT 1")
+
+    assert refused.value.code in {DepotUnavailableError.code, "BT214"}
+
+
+def test_a_session_that_was_cut_connects_again() -> None:
+    with Database(new_database()) as made, made.session() as session:
+        ((pid,),) = session.rows("SELECT pg_backend_pid()")
+        made.shared.rows("SELECT pg_terminate_backend(%s)", pid)
+
+        assert session.rows("SELECT pg_backend_pid()") != [(pid,)]
+
+
+def test_a_statement_that_writes_is_not_sent_twice() -> None:
+    with Database(new_database()) as made, made.session() as session:
+        ((pid,),) = session.rows("SELECT pg_backend_pid()")
+        made.shared.rows("SELECT pg_terminate_backend(%s)", pid)
+
+        with pytest.raises(DepotUnavailableError):
+            session.rows("INSERT INTO bartack.team VALUES ('two')")
+        assert isinstance(session, Session)
+        assert session.rows("SELECT count(*) FROM bartack.team") == [(1,)]
