@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bartack.depot.postgres._lease import Page
     from bartack.depot.postgres._run import PostgresRun
 
-PROGRAM: Final = ("program", "sets.json")
-"""What another machine needs to continue a run, beside what is in its journal."""
+PROGRAM: Final = ("program", "program.next-*", "sets.json")
+"""What another machine needs to continue a run, beside what is in its journal. The second is what an update puts in place."""
 
 
 class PlacedRun(FileRun):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bartack.core.files import replace_file
+from bartack.core.ids import parse_run_id
 from bartack.depot._archive import unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
@@ -15,9 +15,10 @@ from bartack.depot.placed import PROGRAM, PlacedRun
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import VERSION, check_version, migrate, version_of
-from bartack.errors import DepotError, RunNotFoundError
+from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError
 from bartack.journal import BlobRef
 from bartack.journal.file import JOURNAL_FILE
+from bartack.journal.mirror import End
 
 MOST_LISTED: Final = 1000
 
@@ -80,7 +81,14 @@ class Team:
         """The ids of the newest runs, the newest first."""
         self.check()
         rows = self._session.rows("SELECT id FROM bartack.run ORDER BY no DESC LIMIT %s", MOST_LISTED)
-        return [row[0] for row in rows]
+        return [self._checked(row[0]) for row in rows]
+
+    def _checked(self, run_id: str) -> str:
+        """An id from the database, which becomes the name of a directory."""
+        try:
+            return parse_run_id(run_id)
+        except RunIdError:
+            raise DepotError(self.name, f"{run_id!r} is not the id of a run") from None
 
     def find(self, asked: str) -> str:
         """The id of the run that is meant: an id, a unique beginning of one, or ``latest``.
@@ -88,13 +96,17 @@ class Team:
         Raises:
             RunNotFoundError: There is none, or more than one.
         """
-        ids = self.ids()
-        if asked == "latest" and ids:
-            return ids[0]
-        found = [run for run in ids if run == asked] or [
-            run for run in ids if run.startswith((asked, f"run-{asked}"))
-        ]
-        if len(found) != 1:
+        self.check()
+        if asked == "latest":
+            rows = self._session.rows("SELECT id FROM bartack.run ORDER BY no DESC LIMIT 1")
+        else:
+            statement = (
+                "SELECT id FROM bartack.run WHERE starts_with(id, %s) OR starts_with(id, %s) "
+                "ORDER BY id = %s DESC, no DESC LIMIT 6"
+            )
+            rows = self._session.rows(statement, asked, f"run-{asked}", asked) if asked else []
+        found = [self._checked(row[0]) for row in rows]
+        if not found or (found[0] != asked and len(found) > 1):
             raise RunNotFoundError(asked, tuple(found[:5]))
         return found[0]
 
@@ -159,7 +171,8 @@ class Team:
             lines = (run.path / JOURNAL_FILE).read_bytes().rstrip(b"\n") + b"\n"
             crc = int(lines[-11:-3], 16)
             kept = PostgresRun(run.path, self.database)
-            kept.adopt(lines, journal.synced_seq, crc, [*refs], run.pack(), alive_us)
+            end = End(journal.synced_seq, crc)
+            kept.adopt(lines, end, journal.fence, [*refs], run.pack(), alive_us)
             write_elsewhere(run.path, self.where)
         summary = files.summary()
         if summary is not None:
@@ -171,18 +184,28 @@ class Team:
         Raises:
             JournalLockedError: It is active.
         """
-        path = self.fetch(run_id, runs)
+        path = runs / run_id
         kept = PostgresRun(path, self.database)
-        with kept.open_journal() as journal:  # everything is here when it is open, with all large values
-            last = journal.synced_seq
-        kept.catch_up()
-        with suppress(FileNotFoundError):
+        if (path / KEPT_FILE).exists() or not path.exists() or not kept.is_pulled_here():
+            self.fetch(run_id, runs)
+            with kept.open_journal() as journal:  # everything is here when it is open, with all large values
+                last = journal.synced_seq
+                # From here on no other machine can own it, so that it never has two homes.
+                kept.hold_for_pull()
+            if not kept.is_pulled_here():
+                raise DepotUnavailableError(self.name, f"it is not known whether {run_id} is free")
+            self._check_complete(path, last)
             (path / KEPT_FILE).unlink()
-        with FileRun(path).own() as journal:  # which syncs it
-            if journal.synced_seq < last:
-                raise DepotError(self.name, f"the copy of {run_id} in {path} is not complete")
-        PostgresRun(path, self.database).forget()
+        with FileRun(path).own():
+            pass  # this syncs it
+        kept.forget()
         return path
+
+    def _check_complete(self, path: Path, last: int) -> None:
+        with FileRun(path).open_reader() as reader:
+            found = reader.read_last(1)
+        if not found or found[-1].seq < last:
+            raise DepotError(self.name, f"the copy of {path.name} in {path} is not complete")
 
     def stats(self) -> Stats:
         """What the database holds."""

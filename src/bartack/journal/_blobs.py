@@ -56,7 +56,7 @@ class FileBlobs:
         shelf = os.path.dirname(path)
         self._settle_folder(self.directory)
         self._settle_folder(shelf)
-        if self._holds(ref):
+        if self.holds(ref):
             # Its writer may have died before the name was durable.
             self._disk.sync_dir(shelf)
             return True
@@ -107,7 +107,8 @@ class FileBlobs:
             raise BlobMissingError(ref.sha256, self.directory)
         return os.path.join(self.directory, ref.sha256[:2], ref.sha256[2:])
 
-    def _holds(self, ref: BlobRef) -> bool:
+    def holds(self, ref: BlobRef) -> bool:
+        """Whether a value is stored, intact."""
         try:
             self.verify(ref)
         except (BlobMissingError, BlobCorruptError):

@@ -53,6 +53,17 @@ class End(NamedTuple):
     crc: int = 0
 
 
+def lines_after(lines: bytes, end: End) -> bytes | None:
+    """The lines of a history after the entry with which its beginning ends; ``None`` if that is the end of another history."""
+    scanner = Scanner()
+    for line in lines.splitlines(keepends=True):
+        if scanner.next_seq > end.last:
+            break
+        scanner.feed(line)
+    is_same = (scanner.next_seq - 1, scanner.crc) == end and not scanner.problem
+    return lines[scanner.offset :] if is_same else None
+
+
 class Source(Protocol):
     """Where a journal is kept, for those that copy it."""
 
@@ -210,9 +221,9 @@ class FetchedBlobs(FileBlobs):
         self._source = source
         self._here = FileBlobs(self.directory, self._disk)
 
-    def _holds(self, ref: BlobRef) -> bool:
-        """See ``FileBlobs``. A new value is kept here first, without a word to where it goes with the next commit."""
-        return self._here._holds(ref)
+    def holds(self, ref: BlobRef) -> bool:
+        """See ``FileBlobs.holds``. A new value is kept here first, without a word to where it goes with the next commit."""
+        return self._here.holds(ref)
 
     def _open(self, ref: BlobRef) -> int:
         path = self._path(ref)

@@ -84,7 +84,11 @@ class Cable:
             connection.cut()
 
     def cut_next(self, when: When) -> None:
-        """Cut the connection of the next request: ``before`` it reaches the server, or ``after`` it was answered: the answer is lost."""
+        """Cut the connection of the next request.
+
+        Args:
+            when: ``before`` it reaches the server, or ``after`` the server has answered it: the answer is lost.
+        """
         with self._changed:
             self._armed = when
 
@@ -171,9 +175,7 @@ class Cable:
         with self._changed:
             if self._delay_s:
                 self._changed.wait_for(lambda: self._ends, self._delay_s)
-            self._changed.wait_for(
-                lambda: self._ends or not (self._is_silent or connection.is_stranded)
-            )
+            self._changed.wait_for(lambda: self._ends or not (self._is_silent or connection.is_stranded))
 
     def _cut_off(self, connection: _Connection) -> None:
         with self._changed:

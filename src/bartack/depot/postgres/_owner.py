@@ -77,7 +77,8 @@ class Errands:
         """Try a statement again a little later, unless there is a newer one or this ends."""
         with self._changed:
             if not self._ends:
-                self._waiting.setdefault(kind, (statement, values))
+                # Before those that wait: a summary that came after the end of the ownership would be refused.
+                self._waiting = {kind: (statement, values), **self._waiting}
                 self._changed.wait_for(lambda: self._ends, 1.0)
 
 
@@ -97,6 +98,7 @@ class Ownership:
         self._courier = Courier(database)
         self._run = run
         self._is_over = False
+        self._state, self._reason = "resting", ""
 
     @classmethod
     def claim(
@@ -133,6 +135,8 @@ class Ownership:
         node.close()
         if outcome == "gone":
             raise JournalNotFoundError(name)
+        if told == "held":
+            raise JournalLockedError(name, None, f"another directory: it was {owner}")
         raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
 
     def carrier(self, name: str, team: str, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
@@ -149,6 +153,10 @@ class Ownership:
         """Keep what lists show of the run."""
         self.errands.run("mark", "SELECT bartack.mark(%s, %s, %s, %s)", self._run, self.fence, summary, seq)
 
+    def hold_for(self, directory: Path) -> None:
+        """When it ends, only this directory can own the run: it is being pulled there."""
+        self._state, self._reason = "held", f"pulled to {seat_of(directory)}"
+
     def release(self) -> None:
         """End it, in order if the database answers; otherwise with the lease."""
         if self._is_over:
@@ -156,9 +164,8 @@ class Ownership:
         self._is_over = True
         answers = self._courier.close()
         if answers:
-            self.errands.run(
-                "release", "SELECT bartack.release(%s, %s, 'resting', '')", self._run, self.fence
-            )
+            statement = "SELECT bartack.release(%s, %s, %s, %s)"
+            self.errands.run("release", statement, self._run, self.fence, self._state, self._reason)
             answers = self.errands.close()
         self.node.close(leaves=answers)
 

@@ -24,13 +24,13 @@ from bartack.depot._directory import FileRun
 from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import LEASE_S, Page
-from bartack.depot.postgres._owner import Ownership
+from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
-from bartack.errors import DepotError, JournalLostError, JournalNotFoundError
+from bartack.errors import DepotError, JournalLostError, JournalNotFoundError, JournalOwnershipLostError
 from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
 from bartack.journal.file import FileBlobs, check_beginning
-from bartack.journal.mirror import End, FetchedBlobs, Mirror, MirrorReader
+from bartack.journal.mirror import End, FetchedBlobs, Mirror, MirrorReader, lines_after
 from bartack.journal.shared import SharedJournal, first_commit, lock_directory, open_shared
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
@@ -64,6 +64,7 @@ class _Marked(msgspec.Struct):
     seq: int = 0
 
 
+# Long because it is the whole contract of a kept run, and what moves a run in and out needs the same connection and ownership.
 class PostgresRun(FileRun):
     """See ``KeptRun``, and the module.
 
@@ -215,10 +216,34 @@ class PostgresRun(FileRun):
             _keep(connection, made[0], TEAM, program)
 
     def keep_program(self, program: bytes) -> None:
-        """Keep these files instead, if they are others."""
+        """Keep these files instead, if they are others. Only the owner of the run may.
+
+        Raises:
+            JournalOwnershipLostError: This process has lost it.
+        """
+        assert self._ownership is not None, "it is not owned"
         row = self._found()
-        with self._session.use() as connection:
+        with self._session.use() as connection, connection.transaction():
+            owns = connection.execute(
+                "SELECT bartack.owns(%s, %s)", (row.no, self._ownership.fence)
+            ).fetchone()
+            if owns != (True,):
+                raise JournalOwnershipLostError(self.name, "it has another owner")
             _keep(connection, row.no, row.team, program)
+
+    def hold_for_pull(self) -> None:
+        """When this process does not own the run any more, only its directory can."""
+        assert self._ownership is not None, "it is not owned"
+        self._ownership.hold_for(self.path)
+
+    def is_pulled_here(self) -> bool:
+        """Whether it was being pulled into its directory when that was interrupted."""
+        rows = self._session.rows(
+            "SELECT o.state, o.reason FROM bartack.owner o JOIN bartack.run r ON r.no = o.run WHERE r.id = %s",
+            self.id,
+        )
+        seat = self.path / SEAT_FILE
+        return seat.exists() and rows == [("held", f"pulled to {seat_of(self.path)}")]
 
     def load_program(self) -> bytes | None:
         """The files that another machine needs to continue the run; ``None`` if they are not kept."""
@@ -231,9 +256,25 @@ class PostgresRun(FileRun):
         )
 
     def adopt(
-        self, lines: bytes, last: int, crc: int, refs: Sequence[BlobRef], program: bytes, alive_us: int | None
+        self,
+        lines: bytes,
+        end: End,
+        fence: int,
+        refs: Sequence[BlobRef],
+        program: bytes,
+        alive_us: int | None,
     ) -> None:
         """Keep a run whose journal is in files so far: all its lines, its large values and its program.
+
+        An earlier attempt may have been interrupted after the database had the run: then the rest of the lines is added.
+
+        Args:
+            lines: Its journal.
+            end: Where that ends.
+            fence: The number of the last ownership; the next one has a higher one.
+            refs: Its large values.
+            program: The files that another machine needs to continue the run, as one archive.
+            alive_us: When a hub was last seen.
 
         Raises:
             DepotError: There is another run of this id.
@@ -241,14 +282,28 @@ class PostgresRun(FileRun):
         blobs = FetchedBlobs(str(self.path), RunSource(self._session, 0, self.name, TEAM))
         with self._session.use() as connection, connection.transaction():
             made = connection.execute(
-                "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)", (self.id, TEAM, last, crc, lines, alive_us)
+                "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)",
+                (self.id, TEAM, end.last, end.crc, lines, alive_us),
             ).fetchone()
-            if made is None or made[0] is None:
-                if self._source(self._found()).has(End(last, crc)):
-                    return  # an earlier attempt was interrupted after this
-                raise DepotError(self.database.name, f"there is another run {self.id}")
-            upload(connection, made[0], TEAM, refs, blobs.verify)
-            _keep(connection, made[0], TEAM, program)
+            number = self._complete(connection, lines, end) if made is None or made[0] is None else made[0]
+            connection.execute("UPDATE bartack.owner SET fence = %s WHERE run = %s", (fence, number))
+            upload(connection, number, TEAM, refs, blobs.verify)
+            _keep(connection, number, TEAM, program)
+
+    def _complete(self, connection: Connection, lines: bytes, end: End) -> int:
+        """Add the lines that are missing in the database; returns the number of the run."""
+        row = self._found()
+        connection.execute("SELECT 1 FROM bartack.owner WHERE run = %s FOR UPDATE", (row.no,))
+        row, known = self._found(), self._source(row).end()
+        rest = lines_after(lines, known)
+        if rest is None or row.state != "resting":
+            raise DepotError(self.database.name, f"there is another run {self.id}")
+        if rest:
+            connection.execute(
+                "INSERT INTO bartack.journal VALUES (%s, %s, %s, %s, %s, %s)",
+                (row.no, known.last + 1, end.last, row.fence, end.crc, rest),
+            )
+        return row.no
 
     def open_journal(
         self,

@@ -75,9 +75,11 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
             waiting=waiting,
             paths=result.paths,
         )
+        run.keep_program()  # other machines need both: this process may be killed before or after the commit
         journal.stage(e.draft(pinned))
         journal.commit()
         finish_update(run.path, waiting)
+        run.keep_program()
     return report.steps
 
 

@@ -177,7 +177,7 @@ BEGIN
 END $$;
 
 -- Owns one run. A run of a node that is late by more than its grace is freed first: the node cannot be running it any more. A claim
--- whose answer was lost is made again, and told the same.
+-- whose answer was lost is made again, and told the same. A run that is being pulled can be claimed only by the directory it goes to.
 CREATE FUNCTION bartack.claim_run(me int, its_run bigint, grace_s float8)
 RETURNS TABLE (outcome text, fence int, owner text, wait_s float8) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
@@ -187,6 +187,10 @@ BEGIN
   IF NOT FOUND THEN RETURN QUERY SELECT 'gone', 0, '', 0::float8; RETURN; END IF;
   PERFORM 1 FROM bartack.node WHERE id = me AND state = 'live' FOR SHARE;
   IF NOT FOUND THEN RETURN QUERY SELECT 'dead', 0, '', 0::float8; RETURN; END IF;
+  IF mine.state = 'held' AND mine.reason <> (SELECT 'pulled to ' || seat FROM bartack.node WHERE id = me) THEN
+    RETURN QUERY SELECT 'held', mine.fence, mine.reason, 0::float8;
+    RETURN;
+  END IF;
   IF mine.node = me THEN RETURN QUERY SELECT 'claimed', mine.fence, '', 0::float8; RETURN; END IF;
   IF mine.state = 'owned' THEN
     c := clock_timestamp();
@@ -206,6 +210,13 @@ END $$;
 -- A hub runs the run: from here on the beats of its node are its signs of life.
 CREATE FUNCTION bartack.alive(its_run bigint, its_fence int) RETURNS bool LANGUAGE sql SET search_path = pg_catalog AS $$
   UPDATE bartack.owner SET alive = true WHERE run = $1 AND fence = $2 AND state = 'owned' RETURNING true $$;
+
+-- Whether an owner still owns a run; nothing changes that before the transaction ends.
+CREATE FUNCTION bartack.owns(its_run bigint, its_fence int) RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+  PERFORM 1 FROM bartack.owner o WHERE o.run = its_run AND o.fence = its_fence AND o.state = 'owned' FOR SHARE;
+  RETURN FOUND;
+END $$;
 
 -- Ends an ownership in order; false if it was over already.
 CREATE FUNCTION bartack.release(its_run bigint, its_fence int, to_state text, why text) RETURNS bool LANGUAGE sql
@@ -230,11 +241,11 @@ BEGIN
   RETURN true;
 END $$;
 
--- Deletes a run that nothing owns, with everything that is kept of it.
+-- Deletes a run that nothing owns, with everything that is kept of it; true if it is gone.
 CREATE FUNCTION bartack.remove(its_run bigint) RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-  PERFORM 1 FROM bartack.owner WHERE run = its_run AND state <> 'owned' FOR UPDATE;
-  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM 1 FROM bartack.owner WHERE run = its_run FOR UPDATE;
+  IF EXISTS (SELECT 1 FROM bartack.owner WHERE run = its_run AND state = 'owned') THEN RETURN false; END IF;
   DELETE FROM bartack.journal WHERE run = its_run;
   DELETE FROM bartack.run WHERE no = its_run;
   RETURN true;
