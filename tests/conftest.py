@@ -65,6 +65,9 @@ COUNTED = {
     "simulated_node_kills": "kills of nodes and hubs in memory, likewise",
     "killed_lines": "kills in memory, one after every line of a journal, same results and nothing done twice",
     "matrix_kills": "kills of runs whose agents misbehave, same results and nothing done twice",
+    "append_races": "races of appends and takeovers in a database, no row of a lost owner",
+    "database_faults": "cuts and kills of the connections and processes of a database, nothing acknowledged lost or doubled",
+    "database_kills": "kill -9 of runs in a database, resumed here or on another machine",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
 

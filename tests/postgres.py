@@ -69,7 +69,10 @@ class Cluster:
         return f"postgresql://bartack@/{database}?host={self.place}"
 
     def start(self) -> None:
-        settings = f"-c listen_addresses= -c unix_socket_directories={self.place} -c max_connections=60 -c shared_buffers=32MB -c recovery_init_sync_method=syncfs"
+        settings = (
+            f"-c listen_addresses= -c unix_socket_directories={self.place} "
+            "-c max_connections=60 -c shared_buffers=32MB -c recovery_init_sync_method=syncfs"
+        )
         log = str(self.place / "log")
         self._run("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", settings, "start")
 

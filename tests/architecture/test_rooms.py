@@ -16,7 +16,7 @@ PACKAGE: Final = ROOT / "src/bartack"
 ROOMS: Final = sorted(path.parent for path in (PACKAGE / "runtime").rglob("__init__.py"))[1:]
 
 LARGEST_ROOM: Final = 30
-MOST_NAMES: Final = 25
+MOST_NAMES: Final = 26
 
 FOR_TOOLS: Final = {"client", "rundir", "state", "protocol", "program", "patchwork"}
 """The rooms of ``runtime`` that the command line and the pipeline may enter."""

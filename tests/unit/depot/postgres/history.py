@@ -79,7 +79,10 @@ def _append(session: Session, run: int, commit: Commit) -> str:
 def rows_of(session: Session, run: int) -> list[Row]:
     """The journal of a run."""
     statement = "SELECT seq, last, fence, crc, lines FROM bartack.journal WHERE run = %s ORDER BY seq"
-    return [Row(*row[:4], bytes(row[4])) for row in session.rows(statement, run)]
+    return [
+        Row(seq, last, fence, crc, bytes(lines))
+        for seq, last, fence, crc, lines in session.rows(statement, run)
+    ]
 
 
 def check_history(rows: list[Row]) -> None:

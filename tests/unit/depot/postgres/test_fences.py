@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from threading import Barrier
 
 import pytest
@@ -225,7 +224,9 @@ def test_an_append_waits_for_a_takeover_that_has_not_ended_and_is_lost(
             let_leases_end(thief)
             assert claim(thief, join(thief), run)[0] == "claimed"
             late = pool.submit(append, writer, run, commit_after(1, crc, fence, "late"))
-            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%append%%'"
+            waiting = (
+                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%append%%'"
+            )
             until(lambda: session.rows(waiting), "the append waits")
         assert late.result(30) == ["lost"]
 
@@ -242,7 +243,9 @@ def test_a_second_attempt_waits_for_the_first_and_nothing_is_doubled(
         with first.use() as connection, connection.transaction():
             assert append(first, run, commit) == ["written"]
             again = pool.submit(append, second, run, commit)
-            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%append%%'"
+            waiting = (
+                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%append%%'"
+            )
             until(lambda: session.rows(waiting), "the second attempt waits")
         assert again.result(30) == ["look"]
 
@@ -250,7 +253,7 @@ def test_a_second_attempt_waits_for_the_first_and_nothing_is_doubled(
 
 
 def test_appends_race_with_takeovers_and_no_row_is_anothers(
-    database: Database, session: Session, record_property: pytest.RecordProperty
+    database: Database, session: Session, record_property: Callable[[str, object], None]
 ) -> None:
     run = submit(session)
     acknowledged: dict[str, None] = {}
@@ -316,9 +319,9 @@ def test_nodes_leave_while_their_runs_are_taken_and_none_waits_for_ever(
             claim(session, node, run)
             thief = join(session)
             session.rows("UPDATE bartack.node SET until = until - interval '1 day' WHERE id = %s", node)
-            start = partial(pool.submit, together, Barrier(2))
-            leaving = start(one, "SELECT bartack.leave(%s)", node)
-            taking = start(two, "SELECT bartack.claim_run(%s, %s, 0)", thief, run)
+            both = Barrier(2)
+            leaving = pool.submit(together, both, one, "SELECT bartack.leave(%s)", node)
+            taking = pool.submit(together, both, two, "SELECT bartack.claim_run(%s, %s, 0)", thief, run)
             leaving.result(30)
             taking.result(30)
 
