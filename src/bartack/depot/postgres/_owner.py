@@ -135,7 +135,7 @@ class Ownership:
         node.close()
         if outcome == "gone":
             raise JournalNotFoundError(name)
-        if told == "held":
+        if outcome == "held":
             raise JournalLockedError(name, None, f"another directory: it was {owner}")
         raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
 

@@ -52,9 +52,9 @@ def join(session: Session, lease_s: float = 60.0) -> int:
 
 
 def claim(session: Session, node: int, run: int) -> tuple[str, int]:
-    """Own a run; returns what was told, and the fence."""
-    ((told, fence),) = session.rows("SELECT told, fence FROM bartack.claim_run(%s, %s, 0)", node, run)
-    return told, fence
+    """Own a run; returns what was outcome, and the fence."""
+    ((outcome, fence),) = session.rows("SELECT outcome, fence FROM bartack.claim_run(%s, %s, 0)", node, run)
+    return outcome, fence
 
 
 def let_leases_end(session: Session) -> None:
@@ -63,17 +63,17 @@ def let_leases_end(session: Session) -> None:
 
 
 def append(session: Session, run: int, *commits: Commit) -> list[str]:
-    """Append commits one after the other; returns what was told."""
+    """Append commits one after the other; returns what was outcome."""
     return [_append(session, run, commit) for commit in commits]
 
 
 def _append(session: Session, run: int, commit: Commit) -> str:
-    statement = "SELECT told FROM bartack.append(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])"
+    statement = "SELECT outcome FROM bartack.append(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])"
     columns = ([run], [commit.fence], [commit.seq], [commit.last], [commit.crc], [commit.lines])
     with session.use() as connection:
         rows = connection.execute(statement, columns, binary=True).fetchall()
-    ((told,),) = rows
-    return str(told)
+    ((outcome,),) = rows
+    return str(outcome)
 
 
 def rows_of(session: Session, run: int) -> list[Row]:

@@ -45,18 +45,18 @@ def session(database: Database) -> Iterator[Session]:
 def owned(session: Session) -> tuple[int, int, int]:
     """A run with its owner: its number, the fence, and the CRC of its one entry."""
     run = submit(session)
-    told, fence = claim(session, join(session), run)
-    assert told == "claimed"
+    outcome, fence = claim(session, join(session), run)
+    assert outcome == "claimed"
     return run, fence, rows_of(session, run)[-1].crc
 
 
 def test_a_lost_owner_writes_nothing(session: Session) -> None:
     run, old, crc = owned(session)
     let_leases_end(session)
-    told, new = claim(session, join(session), run)
+    outcome, new = claim(session, join(session), run)
     before = rows_of(session, run)
 
-    assert (told, new) == ("claimed", old + 2), "burying and claiming raise the fence"
+    assert (outcome, new) == ("claimed", old + 2), "burying and claiming raise the fence"
     assert append(session, run, commit_after(1, crc, old, "late")) == ["lost"]
     assert rows_of(session, run) == before
     assert append(session, run, commit_after(1, crc, new, "mine")) == ["written"]
@@ -110,8 +110,8 @@ def test_the_same_bytes_twice_are_there_once(session: Session) -> None:
     assert append(session, run, commit, commit, later, commit) == ["written", "look", "written", "look"]
     check_history(rows_of(session, run))
     assert [*texts_of(rows_of(session, run))] == ["first", "a", "b", "c"]
-    told = session.rows("SELECT owner_fence, fence, last, crc, ends FROM bartack.told(%s, %s)", [run], [2])
-    assert told == [(fence, fence, commit.last, commit.crc, later.last)]
+    outcome = session.rows("SELECT owner_fence, fence, last, crc, ends FROM bartack.look(%s, %s)", [run], [2])
+    assert outcome == [(fence, fence, commit.last, commit.crc, later.last)]
 
 
 def test_other_bytes_at_a_place_change_nothing(session: Session) -> None:
@@ -134,8 +134,8 @@ def test_one_statement_judges_each_run_by_itself(database: Database, session: Se
         (0, commit_after(1, 0, 1, "no run")),
     ]
     with session.use() as connection:
-        told = connection.execute(
-            "SELECT run, told FROM bartack.append(%s, %s, %s, %s, %s, %s)",
+        outcome = connection.execute(
+            "SELECT run, outcome FROM bartack.append(%s, %s, %s, %s, %s, %s)",
             (
                 [run for run, _ in commits],
                 [one.fence for _, one in commits],
@@ -147,7 +147,7 @@ def test_one_statement_judges_each_run_by_itself(database: Database, session: Se
             binary=True,
         ).fetchall()
 
-    assert dict(told) == {good[0]: "written", lost[0]: "lost", early[0]: "look", 0: "lost"}
+    assert dict(outcome) == {good[0]: "written", lost[0]: "lost", early[0]: "look", 0: "lost"}
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -167,10 +167,10 @@ def test_one_of_eight_that_claim_at_once_owns_the_run(
             return claim(own, node, run)
 
     with ThreadPoolExecutor(8) as pool:
-        told = [*pool.map(try_one, sessions(database, 8))]
+        outcome = [*pool.map(try_one, sessions(database, 8))]
 
-    assert sorted(word for word, _ in told) == ["claimed", *["owned"] * 7]
-    (fence,) = [fence for word, fence in told if word == "claimed"]
+    assert sorted(word for word, _ in outcome) == ["claimed", *["owned"] * 7]
+    (fence,) = [fence for word, fence in outcome if word == "claimed"]
     assert session.rows("SELECT fence FROM bartack.owner WHERE run = %s", run) == [(fence,)]
 
 
@@ -268,8 +268,8 @@ def test_appends_race_with_takeovers_and_no_row_is_anothers(
                 case ["written"]:
                     acknowledged.update(dict.fromkeys(f"{fence}:{number}:{part}" for part in range(2)))
                     last, crc = commit.last, commit.crc
-                case told:
-                    assert told == ["lost"]
+                case outcome:
+                    assert outcome == ["lost"]
                     assert append(own, run, commit) == ["lost"]
                     return
 
@@ -278,8 +278,8 @@ def test_appends_race_with_takeovers_and_no_row_is_anothers(
         for _ in range(dice.randrange(6)):
             own.rows("SELECT 1")
         let_leases_end(own)
-        told, fence = claim(own, join(own), run)
-        assert told == "claimed"
+        outcome, fence = claim(own, join(own), run)
+        assert outcome == "claimed"
         return fence
 
     _, fence = claim(session, join(session), run)

@@ -177,7 +177,7 @@ BEGIN
 END $$;
 
 -- Owns one run. A run of a node that is late by more than its grace is freed first: the node cannot be running it any more. A claim
--- whose answer was lost is made again, and told the same. A run that is being pulled can be claimed only by the directory it goes to.
+-- whose answer was lost is made again, and answered the same. A run that is being pulled can be claimed only by the directory it goes to.
 CREATE FUNCTION bartack.claim_run(me int, its_run bigint, grace_s float8)
 RETURNS TABLE (outcome text, fence int, owner text, wait_s float8) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column

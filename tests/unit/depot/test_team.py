@@ -9,12 +9,12 @@ import pytest
 from tests.postgres import new_database
 from tests.unit.depot.postgres.history import check_history, commit_after, rows_of, submit
 
-from bartack.depot.directory import FileRun
+from bartack.depot import team as moving
+from bartack.depot._directory import FileRun
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere
 from bartack.depot.placed import PlacedRun
-from bartack.depot.postgres import fetching
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.postgres.fetching import Team, listed
+from bartack.depot.team import Team, listed
 from bartack.errors import DepotError, JournalLockedError, RunNotFoundError
 from bartack.journal import Draft
 from bartack.journal.mirror import End, lines_after
@@ -86,7 +86,7 @@ def test_a_move_that_was_interrupted_is_completed_by_the_next_one(
     team: Team, run: PlacedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(fetching, "write_elsewhere", die)
+        patch.setattr(moving, "write_elsewhere", die)
         with pytest.raises(Killed):
             team.move_in(run)
     assert not PlacedRun(run.path).is_kept_elsewhere, "its home is still the directory"
@@ -169,7 +169,7 @@ def test_an_id_in_the_database_that_is_not_one_makes_no_directory(
 
 
 def test_a_run_is_found_by_its_id_or_a_unique_beginning(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "MOST_LISTED", 1)
+    monkeypatch.setattr(moving, "MOST_LISTED", 1)
     for number in (1, 2, 3):
         submit(team.database.shared, f"run-2026010{number}-000000-00000001")
 
