@@ -14,7 +14,7 @@ from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_
 from bartack.depot.placed import PROGRAM, PlacedRun
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.postgres._schema import VERSION, check_version, migrate, version_of
+from bartack.depot.postgres._schema import check_version, migrate, version_of
 from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError
 from bartack.journal import BlobRef
 from bartack.journal.file import JOURNAL_FILE
@@ -237,11 +237,6 @@ class Team:
                 if entry.ref is not None:
                     reader.load_value(entry)
         return count
-
-
-def known_version() -> int:
-    """The version of the tables that this version of Bartack makes."""
-    return VERSION
 
 
 def listed(team: Team, runs: Path) -> Sequence[Path]:

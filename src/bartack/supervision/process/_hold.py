@@ -1,8 +1,11 @@
 """Holding still: every process of a tree is stopped where it stands, and continues there later.
 
 ``hold`` stops in rounds, as ``tree.py`` does before it kills. It is done when two rounds in a row have found no process that
-moves. That is certain, whatever the tree does meanwhile: before the second of these rounds began all processes of the tree were
-stopped, so none of them can have started another since, and a process that was started before is in the list that this round reads.
+moves, and no member that the round before them had not found, alive or dead. A process that starts another and ends while a round
+reads the list can hide both from that round. But it was alive when the list was made, or its parent was: the dead one stays below
+its stopped parent or subreaper, so the next round finds a member that is new, and does not count. So before the second of these
+rounds began all processes of the tree were stopped, none of them can have started another since, and a process that was
+started before is in the list that this round reads.
 Only a process that the kernel keeps waiting in the middle of a system call (state ``D``) may still come out of it with a child. It
 runs nothing of its own program, since it stops when it comes out, and the next ``hold_round`` finds the child.
 
@@ -47,6 +50,8 @@ class HeldTree:
         """Those that others had stopped before."""
         self.moving: list[ProcessFacts] = []
         """Those that did not stand still in the last round."""
+        self.members: frozenset[ProcessId] = frozenset()
+        """All that the last round has found, also the dead."""
         self._waiting: set[ProcessId] = set()
         """Those that the kernel kept waiting in the last round."""
 
@@ -71,8 +76,8 @@ def hold(held: HeldTree, timeout_s: float = HOLD_TIMEOUT_S) -> None:
     until = time.monotonic() + timeout_s
     quiet = 0
     while quiet < _QUIET_ROUNDS:
-        known = len(held.stopped)
-        quiet = 0 if hold_round(held) else quiet + 1
+        known, members = len(held.stopped), held.members
+        quiet = 0 if hold_round(held) or held.members != members else quiet + 1
         if time.monotonic() >= until:
             return
         if len(held.stopped) == known:
@@ -81,16 +86,22 @@ def hold(held: HeldTree, timeout_s: float = HOLD_TIMEOUT_S) -> None:
 
 def hold_round(held: HeldTree) -> list[ProcessFacts]:
     """Stop what moves in a tree: what is new, and what another process has let continue; return it."""
-    found = list(_iter_living(held))
+    found, members = list[ProcessFacts](), set[ProcessId]()
+    for facts in _iter_signalled(held):
+        members.add(facts.id)
+        if not facts.dead:
+            found.append(facts)
+    held.members = frozenset(members)
     held.moving = [facts for facts in found if not held.is_still(facts)]
     held.note_waiting(found)
     return held.moving
 
 
-def _iter_living(held: HeldTree) -> Iterator[ProcessFacts]:
-    """The living members, each signalled as soon as it is found if it has to be."""
+def _iter_signalled(held: HeldTree) -> Iterator[ProcessFacts]:
+    """The members, each signalled as soon as it is found if it has to be."""
     for facts in held.find():
         if facts.dead:
+            yield facts
             continue
         if facts.id not in held.stopped and facts.state in _STOPPED:
             held.spared.add(facts.id)

@@ -174,6 +174,37 @@ def test_a_tree_that_multiplies_while_it_is_held_is_caught_and_continues(
     tree.wait(size)
 
 
+def facts_of(pid: int, state: str) -> ProcessFacts:
+    return ProcessFacts(pid=pid, ppid=1, group=pid, session=pid, state=state, threads=1, started=1, name="x")
+
+
+def test_rounds_that_only_find_processes_that_have_just_died_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each starts the next and ends while the list is read, so that a round sees the dead one and misses the living one."""
+    root = facts_of(2, "T")
+    seen = [
+        [facts_of(2, "R")],
+        [root, facts_of(3, "Z")],
+        [root, facts_of(3, "Z"), facts_of(4, "Z")],
+        [root, facts_of(3, "Z"), facts_of(4, "Z"), facts_of(5, "R")],
+        [root, facts_of(3, "Z"), facts_of(4, "Z"), facts_of(5, "T")],
+    ]
+    stopped: list[int] = []
+
+    def send(facts: ProcessFacts, number: int) -> bool:
+        stopped.append(facts.pid)
+        return True
+
+    monkeypatch.setattr(system, "send_signal", send)
+    held = HeldTree(lambda: seen.pop(0) if len(seen) > 1 else seen[0])
+
+    hold(held, PATIENCE_S)
+
+    assert stopped == [2, 5]
+    assert held.moving == []
+
+
 @pytest.mark.skipif(not system.SUBREAPER, reason="orphans do not come to a subreaper here")
 @pytest.mark.parametrize("delay_ms", [0, 30, 90])
 def test_a_tree_that_runs_away_below_a_subreaper_is_caught_and_continues(grow: Grow, delay_ms: int) -> None:
