@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = parser.parse_args(argv).names or MAKERS
     unknown = ", ".join(name for name in names if name not in MAKERS)
     if unknown:
-        parser.error(f"there is no picture {unknown}; choose from {', '.join(MAKERS)}")
+        parser.error(f"unknown picture {unknown}; choose from {', '.join(MAKERS)}")
     files: Files = {}
     for name in names:
         files |= MAKERS[name]()

@@ -21,7 +21,7 @@ The order that everything rests on:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final, NamedTuple, NoReturn
@@ -30,7 +30,6 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.core.clock import Clock, SystemClock
-from bartack.core.closing import Closing
 from bartack.core.disk import Disk, RealDisk, write_all
 from bartack.errors import (
     JournalCorruptError,
@@ -50,6 +49,7 @@ from bartack.journal._format import (
 )
 from bartack.journal._immediate import ImmediateCommits
 from bartack.journal._line_file import JOURNAL_FILE, LineFile, create_file, sync_names
+from bartack.journal._line_journal import LineJournal, also_refs
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._shared import open_blobs
 from bartack.journal._stage import Group, Stage
@@ -58,7 +58,7 @@ from bartack.journal._survey import (
     find_loss,
     survey,
 )
-from bartack.journal.contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery, load_value
+from bartack.journal.contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.telemetry.catalogue import (
@@ -86,16 +86,6 @@ class Opening(NamedTuple):
     accept_loss: bool = False
     check_blobs: bool = False
     first: Iterable[Sequence[Draft]] = ()
-
-
-def _also_refs(each: Callable[[Entry], None] | None, refs: dict[BlobRef, None]) -> Callable[[Entry], None]:
-    def take(entry: Entry) -> None:
-        if entry.ref is not None:
-            refs[entry.ref] = None
-        if each is not None:
-            each(entry)
-
-    return take
 
 
 # Long because every argument is explained; it only opens.
@@ -187,7 +177,7 @@ def _opened(fence: int) -> Opened:
     return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
 
 
-class FileJournal(ImmediateCommits, Closing):
+class FileJournal(LineJournal, ImmediateCommits):
     """A journal file and its ownership; made by ``open_journal``. See ``Journal`` for what it promises.
 
     Attributes:
@@ -231,14 +221,8 @@ class FileJournal(ImmediateCommits, Closing):
         """Held while the end of the file is written: by a commit, or for the last entry when there is no room."""
 
     @property
-    def size_bytes(self) -> int:
-        """Length of the acknowledged part of the file; blank lines may follow."""
-        return self._file.size_bytes
-
-    @property
-    def last_seq(self) -> int:
-        """Place of the last staged entry."""
-        return self._stage.last_seq
+    def _stored(self) -> FileBlobs:
+        return self._blobs
 
     def stage(self, *drafts: Draft, join: bool = False) -> int:
         """Give drafts their places as one atomic group; return the place of the first. See ``Journal.stage``."""
@@ -272,28 +256,6 @@ class FileJournal(ImmediateCommits, Closing):
             self._telemetry.emit(JournalCommitted(entries=entries, size_bytes=size, duration_ns=duration))
         return self.synced_seq
 
-    def append(
-        self, kind: str, data: Mapping[str, object] | msgspec.Struct | None = None, value: bytes | None = None
-    ) -> int:
-        """Stage one entry and commit; return its place."""
-        seq = self.stage(Draft(kind, {} if data is None else data, value))
-        self.commit()
-        return seq
-
-    def read(self, from_seq: int = 1) -> Iterator[Entry]:
-        """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
-        self._file.check_open()
-        yield from self._file.read(from_seq)
-
-    def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
-        """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
-        self._file.check_open()
-        yield from self._file.fetch(places, self.synced_seq)
-
-    def load_value(self, entry: Entry) -> bytes | None:
-        """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
-        return load_value(self._blobs, entry)
-
     def put_blob(self, content: bytes) -> BlobRef:
         """Keep a large value; durable when it returns."""
         self._check_usable()
@@ -301,11 +263,6 @@ class FileJournal(ImmediateCommits, Closing):
             return self._blobs.put(content)
         except OSError as error:
             self._fail_outside(error)
-
-    def get_blob(self, ref: BlobRef) -> bytes:
-        """A large value, checked against its checksum."""
-        self._file.check_open()
-        return self._blobs.get(ref)
 
     def close(self) -> None:
         """Release the ownership. What is staged and not committed is dropped."""
@@ -326,7 +283,7 @@ class FileJournal(ImmediateCommits, Closing):
             create_file(self._disk, self.directory, self._stage.take())
         self._file.open()
         refs: dict[BlobRef, None] = {}
-        each = _also_refs(how.each, refs) if how.check_blobs else how.each
+        each = also_refs(how.each, refs) if how.check_blobs else how.each
         found = survey(self._disk, self._file.fd, self.path, each, self._veil)
         self._check_survey(found, how)
         for ref in refs:
@@ -463,8 +420,3 @@ class FileJournal(ImmediateCommits, Closing):
         except OSError:
             # It was worth a try; opening again judges whatever reached the disk.
             return
-
-    def _check_usable(self) -> None:
-        self._file.check_open()
-        if self._poison is not None:
-            raise self._poison.again(self._poison)

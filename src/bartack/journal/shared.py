@@ -23,20 +23,18 @@ answer and the mirror leaves a copy that ends too early, and the next one fetche
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple, NoReturn, Protocol
 
-import msgspec
-
 from bartack._version import __version__
 from bartack.core.clock import Clock, SystemClock
-from bartack.core.closing import Closing
 from bartack.core.disk import Disk, RealDisk
 from bartack.errors import BartackError, JournalOwnershipLostError, JournalPoisonedError
 from bartack.journal._access import access
 from bartack.journal._format import OPENED, Opened, encode_line
 from bartack.journal._line_file import LineFile, Lines
+from bartack.journal._line_journal import LineJournal, also_refs
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._stage import Group, Stage
 from bartack.journal._survey import survey
@@ -47,7 +45,6 @@ from bartack.journal.contract import (
     Entry,
     Loss,
     Recovery,
-    load_value,
     wait_for_commit,
 )
 from bartack.journal.mirror import FetchedBlobs, Mirror, Source
@@ -245,7 +242,7 @@ class _UnderWay(NamedTuple):
     started_ns: int
 
 
-class SharedJournal(Closing):
+class SharedJournal(LineJournal):
     """A journal that is kept elsewhere, and its ownership; made by ``open_shared``. See ``Journal`` for what it promises.
 
     Attributes:
@@ -294,14 +291,8 @@ class SharedJournal(Closing):
         return self._carrier.fence
 
     @property
-    def last_seq(self) -> int:
-        """Place of the last staged entry."""
-        return self._stage.last_seq
-
-    @property
-    def size_bytes(self) -> int:
-        """Length of the acknowledged part."""
-        return self._file.size_bytes
+    def _stored(self) -> _NotedBlobs:
+        return self._blobs
 
     # Writing.
 
@@ -352,14 +343,6 @@ class SharedJournal(Closing):
         self._under_way = None
         return True
 
-    def append(
-        self, kind: str, data: Mapping[str, object] | msgspec.Struct | None = None, value: bytes | None = None
-    ) -> int:
-        """Stage one entry and commit; return its place."""
-        seq = self.stage(Draft(kind, {} if data is None else data, value))
-        self.commit()
-        return seq
-
     def put_blob(self, content: bytes) -> BlobRef:
         """Keep a large value. It is durable at the latest when an entry that refers to it is."""
         self._check_usable()
@@ -374,27 +357,6 @@ class SharedJournal(Closing):
         self._mirror.close()
         self._lock.close()
 
-    # Reading.
-
-    def read(self, from_seq: int = 1) -> Iterator[Entry]:
-        """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
-        self._file.check_open()
-        yield from self._file.read(from_seq)
-
-    def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
-        """The acknowledged entries at these places, which must rise."""
-        self._file.check_open()
-        yield from self._file.fetch(places, self.synced_seq)
-
-    def load_value(self, entry: Entry) -> bytes | None:
-        """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
-        return load_value(self._blobs, entry)
-
-    def get_blob(self, ref: BlobRef) -> bytes:
-        """A large value, checked against its checksum."""
-        self._file.check_open()
-        return self._blobs.get(ref)
-
     # Inside.
 
     def _begin(
@@ -402,16 +364,9 @@ class SharedJournal(Closing):
     ) -> None:
         """Read the copy, and write the first entry of this owner."""
         refs: dict[BlobRef, None] = {}
-
-        def take(entry: Entry) -> None:
-            if entry.ref is not None:
-                refs[entry.ref] = None
-            if each is not None:
-                each(entry)
-
         with access(self.path):
             self._file.open()
-            found = survey(self._disk, self._file.fd, self.path, take, self._veil)
+            found = survey(self._disk, self._file.fd, self.path, also_refs(each, refs), self._veil)
         if check_blobs:
             for ref in refs:
                 self._blobs.stored.verify(ref)
@@ -449,8 +404,3 @@ class SharedJournal(Closing):
         if self._telemetry.wanted(JournalPoisoned):
             self._telemetry.emit(JournalPoisoned(reason=poison.problem))
         raise poison
-
-    def _check_usable(self) -> None:
-        self._file.check_open()
-        if self._poison is not None:
-            raise self._poison.again(self._poison)

@@ -355,7 +355,7 @@ class PostgresRun(FileRun):
         blobs = FetchedBlobs(str(self.path), source)
         carrier = ownership.carrier(self.name, row.team, blobs.verify)
         try:
-            loss = self._check_loss(source, row, accept_loss=accept_loss)
+            loss = self._check_loss(source, self._found(), accept_loss=accept_loss)
         except BaseException:
             carrier.close()
             lock.close()
