@@ -85,7 +85,9 @@ def check(runs: tuple[str, ...], on: str, *, insecure: bool, as_json: bool) -> E
     if as_json:
         write_json({"runs": found, "problems": problems})
     else:
-        write_note(f"{len(found)} runs checked, {problems or 'none'} damaged")
+        write_note(
+            f"{len(found)} {'run' if len(found) == 1 else 'runs'} checked, {problems or 'none'} damaged"
+        )
     return Exit.CORRUPT if problems else Exit.OK
 
 
