@@ -21,6 +21,8 @@ def bash(command: str) -> dict[str, object]:
 
 LEVEL: Final[dict[str, object]] = {"tools": [{"name": "StructuredOutput", "input": {"level": 3}}]}
 COSTLY: Final = {"input_tokens": 200_000, "output_tokens": 1000}
+DEAR: Final = {"input_tokens": 10, "output_tokens": 30_000}
+"""Known at the end of a reply only, so that no reply is cut off: Claude Code stops by itself."""
 TASK: Final = {"description": "x", "prompt": "[[script:below]] go", "subagent_type": "general-purpose"}
 SCRIPTS: Final[dict[str, list[dict[str, object]]]] = {
     "hello": [{"text": "hello back"}],
@@ -29,6 +31,7 @@ SCRIPTS: Final[dict[str, list[dict[str, object]]]] = {
     "never": [{"text": "never"}],
     "late": [{"text": "no"}, {"text": "no"}, LEVEL, {"text": "done"}],
     "costly": [{**bash("echo x"), "usage": COSTLY}, {**bash("echo x"), "usage": COSTLY}, {"text": "done"}],
+    "dear": [{**bash("echo x"), "usage": DEAR}, {**bash("echo x"), "usage": DEAR}, {"text": "done"}],
     "limited": [{"fail": {"status": 429, "times": 0, "retry_after": 3600}}],
     "hang": [{"text": "late", "hang_s": 60}],
     "subagent": [{"tools": [{"name": "Task", "input": TASK}]}, {"text": "after the subagent"}],
@@ -109,7 +112,7 @@ def test_a_call_that_meets_its_budget_is_charged_and_the_next_one_is_refused(
     done = team.run(
         "from bartack.errors import AgentBudgetError, BudgetExceededError",
         "try:",
-        '    await ctx.think("[[script:costly]] spend")',
+        '    await ctx.think("[[script:dear]] spend")',
         "except AgentBudgetError as error:",
         "    spent = error.usd",
         "try:",
@@ -120,13 +123,38 @@ def test_a_call_that_meets_its_budget_is_charged_and_the_next_one_is_refused(
 
     assert done.returncode == 0, done.stderr
     assert asked(model_server, "hello") == 0
-    turns = [price(request) for request in model_server.requests_of("costly")]
+    turns = [price(request) for request in model_server.requests_of("dear")]
     assert len(turns) == 2
     assert turns[0] < 1.0 < sum(turns)
     assert float(done.stdout) == pytest.approx(sum(turns))
     first, second = [entry for entry in team.journal() if entry.kind == "step.failed"]
     assert first.data["usd"] == pytest.approx(sum(turns))
     assert not second.data.get("usd")
+
+
+@pytest.mark.requirement("claude-costs-are-counted")
+def test_a_reply_that_is_cut_off_at_the_budget_is_charged(
+    sandbox: ClaudeSandbox, model_server: ModelServer
+) -> None:
+    """The second reply never ends: Claude Code is interrupted before it counts it."""
+    team = Team(sandbox, 'permissions = { mode = "auto" }', more="[budget]\nusd = 1.0\nreserve_usd = 1.0")
+
+    with model_server.hold("costly", 1, after=4):
+        done = team.run(
+            "from bartack.errors import AgentBudgetError, BudgetExceededError",
+            "try:",
+            '    await ctx.think("[[script:costly]] spend")',
+            "except AgentBudgetError as error:",
+            "    spent = error.usd",
+            "try:",
+            '    await ctx.think("[[script:hello]] more")',
+            "except BudgetExceededError:",
+            "    return spent",
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert asked(model_server, "hello") == 0
+    assert float(done.stdout) > 1.0
 
 
 def test_a_server_that_hangs_and_a_limit_past_the_deadline_are_reported(

@@ -7,9 +7,13 @@ import os
 import tarfile
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from bartack.core.files import replace_file
 from bartack.errors import DepotError
+
+PROGRAM: Final = ("program", "program.next-*", "sets.json")
+"""What another machine needs to continue a run, beside what is in its journal. The second is what an update puts in place."""
 
 
 def pack_program(directory: Path, names: tuple[str, ...]) -> bytes:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bartack.depot.postgres._run import PostgresRun
 
 KEPT_FILE: Final = "kept.json"
+NODE: Final = "node:"
+"""Instead of a database: the directory is the working copy of a node of this machine, which alone knows the database."""
 LARGEST: Final = 64 * 1024
 
 
@@ -41,6 +43,11 @@ class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):
     on: str
     insecure: bool = False
     mark: str = ""
+
+    def place_in(self, folder: Path) -> Path:
+        """A directory below a folder that only this database has."""
+        name = hashlib.sha256(f"{self.on}\0{self.insecure}".encode()).hexdigest()[:16]
+        return folder / name
 
 
 def write_elsewhere(directory: Path, where: Elsewhere) -> None:

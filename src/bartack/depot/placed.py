@@ -8,24 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bartack.core.clock import Clock
 from bartack.core.watch import Watch
 from bartack.depot._directory import FileRun
-from bartack.depot.elsewhere import Elsewhere, open_elsewhere, read_elsewhere
-from bartack.errors import UntrustedError
+from bartack.depot.elsewhere import NODE, Elsewhere, open_elsewhere, read_elsewhere
+from bartack.errors import JournalLockedError, UntrustedError
 from bartack.journal import Draft, Durability, Entry, Journal
 from bartack.journal.file import FileBlobs, FileReader
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
+    from bartack.depot.link import HubLink
     from bartack.depot.postgres._lease import Page
     from bartack.depot.postgres._run import PostgresRun
-
-PROGRAM: Final = ("program", "program.next-*", "sets.json")
-"""What another machine needs to continue a run, beside what is in its journal. The second is what an update puts in place."""
 
 
 class PlacedRun(FileRun):
@@ -33,9 +31,11 @@ class PlacedRun(FileRun):
 
     Attributes:
         page: Shows the processes of the run how long they may continue; set before the run is owned.
+        link: To the node that owns the run, in its hub; set before the run is owned.
     """
 
     page: Page | None = None
+    link: HubLink | None = None
 
     @cached_property
     def where(self) -> Elsewhere | None:
@@ -49,12 +49,28 @@ class PlacedRun(FileRun):
     @property
     def is_kept_elsewhere(self) -> bool:
         """Whether it is kept in a database, as far as this user has said so."""
-        return self._read_from() is not None
+        try:
+            return self.where is not None
+        except UntrustedError:
+            return False
+
+    @property
+    def is_of_node(self) -> bool:
+        """Whether the directory is the working copy of a node. It is read as it is, and only the node owns the run."""
+        return self.where is not None and self.where.on == NODE
 
     @cached_property
     def _kept(self) -> PostgresRun | None:
         """The run as it is kept in a database."""
-        return None if self.where is None else open_elsewhere(self.path, self.where)
+        if self.where is None or self.is_of_node:
+            return None
+        return open_elsewhere(self.path, self.where)
+
+    def _to_own(self) -> PostgresRun | None:
+        """The run as this process may own it; ``None``: in its directory."""
+        if self.is_of_node:
+            raise JournalLockedError(str(self.path), None, "the node of this machine that it belongs to")
+        return self._kept
 
     def _read_from(self) -> PostgresRun | None:
         """Where it is read from. A directory that another user has made is read as it is."""
@@ -88,6 +104,8 @@ class PlacedRun(FileRun):
 
     def open_blobs(self, *, veil: Veil | None = None) -> FileBlobs:
         """See ``KeptRun.open_blobs``."""
+        if self.link is not None:
+            return self.link.blobs(self.path, veil)
         kept = self._read_from()
         return super().open_blobs(veil=veil) if kept is None else kept.open_blobs(veil=veil)
 
@@ -107,6 +125,11 @@ class PlacedRun(FileRun):
         """See ``KeptRun.is_active``: on this machine, or on another one."""
         return super().is_active() or ((kept := self._read_from()) is not None and kept.is_active())
 
+    def is_awaited(self) -> bool:
+        """Whether it is kept in a database, and a node of that is going to run it."""
+        kept = self._read_from()
+        return kept is not None and kept.is_awaited()
+
     def last_sign_of_life_us(self) -> int | None:
         """See ``KeptRun.last_sign_of_life_us``."""
         kept = self._read_from()
@@ -124,7 +147,7 @@ class PlacedRun(FileRun):
         alive_us: int | None = None,
     ) -> None:
         """See ``KeptRun.create``."""
-        kept = self._kept
+        kept = self._to_own()
         if kept is None:
             super().create(first, durability=durability, clock=clock, veil=veil, alive_us=alive_us)
         else:
@@ -140,7 +163,9 @@ class PlacedRun(FileRun):
         accept_loss: bool = False,
     ) -> Journal:
         """See ``KeptRun.open_journal``."""
-        kept = self._kept
+        if self.link is not None:
+            return self.link.open_journal(self.path, telemetry, each, veil)
+        kept = self._to_own()
         if kept is not None:
             kept.page = self.page
             return kept.open_journal(telemetry=telemetry, each=each, veil=veil, accept_loss=accept_loss)
@@ -151,7 +176,7 @@ class PlacedRun(FileRun):
     @contextmanager
     def own(self) -> Generator[Journal]:
         """See ``KeptRun.own``."""
-        kept = self._kept
+        kept = self._to_own()
         with super().own() if kept is None else kept.own() as journal:
             yield journal
 
@@ -168,6 +193,8 @@ class PlacedRun(FileRun):
         kept = self._kept
         if kept is None:
             super().mark(summary)
+            if self.link is not None:
+                self.link.mark(summary)
         else:
             kept.mark(summary)
 
@@ -176,12 +203,14 @@ class PlacedRun(FileRun):
         kept = self._kept
         if kept is None:
             super().beat()
+            if self.link is not None:
+                self.link.show_alive()
         else:
             kept.beat()
 
     def delete(self) -> None:
         """See ``KeptRun.delete``."""
-        kept = self._kept
+        kept = self._to_own()
         if kept is None:
             super().delete()
         else:
@@ -189,11 +218,13 @@ class PlacedRun(FileRun):
 
     def pack(self) -> bytes:
         """Its program and the settings that were given for it, as one archive."""
-        from bartack.depot._archive import pack_program  # noqa: PLC0415 - only runs in a database need it
+        from bartack.depot._archive import PROGRAM, pack_program  # noqa: PLC0415 - only runs in a database need it
 
         return pack_program(self.path, PROGRAM)
 
     def keep_program(self) -> None:
         """Let other machines continue it with the program that is in its directory now."""
-        if self._kept is not None:
+        if self.link is not None:
+            self.link.keep_program(self.pack())
+        elif self._kept is not None:
             self._kept.keep_program(self.pack())

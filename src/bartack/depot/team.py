@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 from bartack.core.files import replace_file
 from bartack.core.ids import parse_run_id
-from bartack.depot._archive import unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
-from bartack.depot.placed import PROGRAM, PlacedRun
+from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
@@ -43,6 +42,50 @@ class Stats(NamedTuple):
     journal_bytes: int
     content_bytes: int
     oldest_transaction_s: float
+
+
+class QueuePlace(NamedTuple):
+    """Where a run is in the queue of the nodes.
+
+    Attributes:
+        state: ``queued``, ``owned``, ``resting``, ``held`` or ``over``.
+        reason: Why, in words.
+        pool: Its queue.
+        node: The node that owns it.
+        has_nodes: Whether there is a node now that may take it.
+        needs: The labels that a node must have.
+    """
+
+    state: str
+    reason: str
+    pool: str
+    node: str
+    has_nodes: bool
+    needs: Sequence[str]
+
+
+class ListedNode(NamedTuple):
+    """A node, for lists.
+
+    Attributes:
+        name: Its name.
+        state: ``live``, ``draining``, ``late``, ``left`` or ``dead``.
+        version: Of Bartack.
+        slots: How many runs it runs at a time.
+        pools: The queues that it takes runs from.
+        labels: What runs may need.
+        runs: How many it has now.
+        seen_s: How long ago its last beat was.
+    """
+
+    name: str
+    state: str
+    version: str
+    slots: int
+    pools: tuple[str, ...]
+    labels: tuple[str, ...]
+    runs: int
+    seen_s: float
 
 
 class Team:
@@ -142,18 +185,76 @@ class Team:
             DepotError: Its program is not kept there.
         """
         path = self.place(run_id, runs)
-        kept = PostgresRun(path, self.database)
-        kept.catch_up()
-        program = kept.load_program()
-        if program is None:
-            raise DepotError(self.name, f"the program of {run_id} is not kept with it")
-        unpack_program(path, program, PROGRAM)
-        for folder in ("work", "inbox"):
-            (path / folder).mkdir(mode=0o700, exist_ok=True)
-        summary = kept.summary()
-        if summary is not None:
-            replace_file(path / SUMMARY_FILE, summary, synced=False)
+        PostgresRun(path, self.database).bring_here()
         return path
+
+    def enqueue(
+        self,
+        run_id: str,
+        pool: str | None = None,
+        priority: int | None = None,
+        needs: Sequence[str] | None = None,
+    ) -> str:
+        """Give a run to the nodes of a pool, or back to them; returns ``queued``, or ``owned`` if it is active.
+
+        Args:
+            run_id: The run.
+            pool: Which nodes; by default those that it was for before.
+            priority: Runs with a higher one are taken first; by default as before.
+            needs: The labels that a node must have; by default as before.
+
+        Raises:
+            RunNotFoundError: It is not there.
+            DepotError: It is being taken out of the database.
+        """
+        self.check()
+        rows = self._session.rows("SELECT no FROM bartack.run WHERE id = %s", run_id)
+        if not rows:
+            raise RunNotFoundError(run_id)
+        ((state,),) = self._session.rows(
+            "SELECT bartack.enqueue(%s, %s, %s, %s)",
+            rows[0][0],
+            pool,
+            priority,
+            None if needs is None else list(needs),
+        )
+        if state in {"gone", "pulled"}:
+            raise DepotError(self.name, f"{run_id} is being taken out of the database")
+        return str(state)
+
+    def queue_place(self, run_id: str) -> QueuePlace | None:
+        """Where a run is in the queue of the nodes; ``None`` if it is not for nodes."""
+        rows = self._session.rows(
+            "SELECT o.state, o.reason, o.pool, coalesce(n.name, ''), "
+            "EXISTS (SELECT 1 FROM bartack.node x WHERE x.state = 'live' AND x.slots > 0 AND x.until > clock_timestamp() "
+            "AND o.pool = ANY (x.pools) AND o.needs <@ x.labels), o.needs "
+            "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no LEFT JOIN bartack.node n ON n.id = o.node "
+            "WHERE r.id = %s AND o.pool IS NOT NULL",
+            run_id,
+        )
+        return QueuePlace._make(rows[0]) if rows else None
+
+    def nodes(self) -> list[ListedNode]:
+        """The nodes that take runs, those with a lease and those that have lost one in the last day."""
+        self.check()
+        rows = self._session.rows(
+            "SELECT n.name, CASE WHEN n.state IN ('live', 'draining') AND n.until < clock_timestamp() THEN 'late' "
+            "ELSE n.state END, n.version, n.slots, n.pools, n.labels, "
+            "(SELECT count(*) FROM bartack.owner o WHERE o.node = n.id), "
+            "extract(epoch FROM clock_timestamp() - (n.until - n.lease))::float8 FROM bartack.node n WHERE n.slots > 0 "
+            "AND (n.state IN ('live', 'draining') OR n.until > clock_timestamp() - interval '1 day') "
+            "ORDER BY n.state NOT IN ('live', 'draining'), n.name, n.id DESC"
+        )
+        return [
+            ListedNode(name, state, version, slots, tuple(pools), tuple(labels), runs, seen_s)
+            for name, state, version, slots, pools, labels, runs, seen_s in rows
+        ]
+
+    def drain(self, name: str) -> bool:
+        """Let the nodes of a name take no more runs, and end when they have none; whether there is one."""
+        self.check()
+        ((drained,),) = self._session.rows("SELECT bartack.drain(%s)", name)
+        return bool(drained)
 
     def move_in(self, run: PlacedRun) -> None:
         """Keep a run here that was kept in its directory. The directory stays its working copy.

@@ -319,10 +319,10 @@ class ClaudeDialect:
     def _dispatch(self, judged: Judgement) -> None:
         """Report to the conversation what a turn, or a process without a result, comes to."""
         talk, (code, message, until) = self._talk, judged
+        talk.usd_estimated |= self._spending.is_estimated
         if talk.state == "cancelling" and code != SUCCESS:
             talk.fail(AgentFailure("cancelled", message))
         elif code == SUCCESS:
-            talk.usd_estimated |= self._spending.is_estimated
             talk.take_answer(self._reply(self._turn.result or {}))
         elif code == UNMET:
             talk.end(

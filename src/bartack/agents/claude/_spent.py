@@ -19,6 +19,8 @@ from bartack.agents.usage import total_usage
 
 SYNTHETIC: Final = "<synthetic>"
 """The model of replies that the program writes itself."""
+CUT_OFF: Final = "aborted_streaming"
+"""Why a turn ended that was interrupted during a reply: its result does not count that reply, which is paid."""
 REPLY: Final = b'{"type":"assistant",'
 """How a line with a reply of a model begins."""
 
@@ -39,6 +41,15 @@ class Tokens(msgspec.Struct, gc=False):
         self.output_tokens += more.output_tokens
         self.cache_read_input_tokens += more.cache_read_input_tokens
         self.cache_creation_input_tokens += more.cache_creation_input_tokens
+
+    def without(self, used: Json) -> Tokens:
+        """Those that a result does not count."""
+        return Tokens(
+            max(self.input_tokens - (count_of(used, "inputTokens") or 0), 0),
+            max(self.output_tokens - (count_of(used, "outputTokens") or 0), 0),
+            max(self.cache_read_input_tokens - (count_of(used, "cacheReadInputTokens") or 0), 0),
+            max(self.cache_creation_input_tokens - (count_of(used, "cacheCreationInputTokens") or 0), 0),
+        )
 
 
 class ModelReply(msgspec.Struct, gc=False):
@@ -135,8 +146,10 @@ class StreamUsage:
         if not isinstance(member(result, "model_usage_since_last_result"), dict):
             return False
         models = object_of(result, "model_usage_since_last_result")
+        uncounted = self._uncounted(models) if text_of(result, "terminal_reason") == CUT_OFF else {}
         self._open.clear()
         self._new.clear()
+        self._open.update(uncounted)
         self._settled.append(Usage(cost_usd=0.0))
         for model in models:
             used = object_of(models, model)
@@ -151,6 +164,12 @@ class StreamUsage:
                 )
             )
         return True
+
+    def _uncounted(self, models: Json) -> dict[str, Tokens]:
+        """Tokens of replies that a result does not count, by model."""
+        self._add_up()
+        found = {model: seen.without(object_of(models, model)) for model, seen in self._open.items()}
+        return {model: tokens for model, tokens in found.items() if tokens != Tokens()}
 
 
 def _reply_of(message: Json) -> ModelReply:

@@ -31,6 +31,13 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
     on: str = ""
     here: bool = False
     insecure: bool = False
+    pool: str | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def is_for_nodes(self) -> bool:
+        """Whether a node of the database is to run it, and not this machine."""
+        return bool(self.on) and not self.here
 
     def where(self, command: str) -> Elsewhere | None:
         """The database that was named, after a look at whether it can keep runs; ``None`` if none was.
@@ -40,13 +47,14 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
             DepotError: It cannot keep runs.
         """
         if not self.on:
-            if self.here or self.insecure:
+            if self.here or self.insecure or self.pool is not None or self.needs:
                 raise UsageError(
-                    command, "--here and --insecure are for runs in a database: add --on DATABASE"
+                    command,
+                    "--here, --pool, --need and --insecure are for runs in a database: add --on DATABASE",
                 )
             return None
-        if not self.here:
-            raise UsageError(command, "this machine has to run it: add --here")
+        if self.here and (self.pool is not None or self.needs):
+            raise UsageError(command, "--pool and --need choose nodes, and --here chooses this machine")
         from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs start faster without it
 
         where = Elsewhere(self.on, self.insecure)
@@ -59,7 +67,19 @@ database_options = grouped(
     DatabaseOptions,
     (
         click.option("--on", default="", metavar="DATABASE", help=f"Keep the run in {ON_HELP}."),
-        click.option("--here", is_flag=True, help="With --on: run it on this machine."),
+        click.option(
+            "--here",
+            is_flag=True,
+            help="With --on: run it on this machine, and not on a node of the database.",
+        ),
+        click.option("--pool", metavar="NAME", help="With --on: only nodes of this pool take it."),
+        click.option(
+            "--need",
+            "needs",
+            multiple=True,
+            metavar="LABEL",
+            help="With --on: only nodes with this label take it.",
+        ),
         click.option("--insecure", is_flag=True, help=INSECURE_HELP),
     ),
 )
@@ -120,7 +140,4 @@ def show_runs_of(context: click.Context, on: str) -> str:
 
 def shown_place(home: Path, where: Elsewhere) -> Path:
     """Where the runs of a database have their directories for those that only read them."""
-    import hashlib  # noqa: PLC0415 - only these commands need it
-
-    name = hashlib.sha256(f"{where.on}\0{where.insecure}".encode()).hexdigest()[:16]
-    return home / "databases" / name
+    return where.place_in(home / "databases")

@@ -22,13 +22,13 @@ from bartack.cli.app._options import json_option
 from bartack.cli.app._runs import latest_argument, load_value, locate, workspace_option
 from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._answer import give_answer
-from bartack.cli.live._choose import choose_view, open_view, view_option
+from bartack.cli.live._choose import ViewName, choose_view, open_view, view_option
 from bartack.cli.live._end import put_result, write_end
 from bartack.cli.live._views import View
 from bartack.config.load import Config, kept_sets, load_config
 from bartack.core.closing import Closing
 from bartack.depot import user_depot
-from bartack.errors import BartackError, RunNotFoundError
+from bartack.errors import BartackError, DepotUnavailableError, RunNotFoundError
 from bartack.journal import Entry
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.hub.launch import EXIT_CODES
@@ -43,6 +43,8 @@ from bartack.runtime.state.worker_state import Recorded, Value
 
 REDRAW_S: Final = 0.5
 """How often the view is drawn when nothing changes: it shows how long steps take."""
+AWAY_S: Final = 0.5
+"""How long to wait for a database that does not answer before the next attempt."""
 PAUSE_S: Final = 0.1
 """After something was read, the journal is left alone for this long: a busy run would wake this process all the time."""
 LOOK_S: Final = 1.0
@@ -80,8 +82,13 @@ def attach(run: str, view: str | None, workspace: str, *, as_json: bool) -> Exit
 
 
 def _watch(name: str, view: str | None, workspace: str, command: str, *, as_json: bool) -> Exit:
-    chosen = choose_view(view, f"bartack {command}", as_json=as_json)
-    run = locate(name, workspace)
+    return watch_run(
+        locate(name, workspace), choose_view(view, f"bartack {command}", as_json=as_json), command
+    )
+
+
+def watch_run(run: RunDir, chosen: ViewName, command: str) -> Exit:
+    """Show a run that another process runs, until it has ended or a person leaves the view."""
     with ExitStack() as stack:
         followed = stack.enter_context(FollowedRun(run))
         with suppress(BartackError):  # the view needs no hub; a hub that has a visitor does not stop to rest
@@ -220,6 +227,20 @@ class FollowedRun(Closing):
     def show(self, view: View) -> None:
         """Show what is recorded from now on, until the run has ended, nothing runs it, or a person leaves the view."""
         self._view = view
+        noted = ""
+        while True:
+            try:
+                self._show_all(view)
+            except DepotUnavailableError as error:
+                # The run stands still, or another node continues it: it is shown again when the database answers.
+                if str(error) != noted:
+                    noted = str(error)
+                    write_note(printable(noted))
+                select.select([], [], [], AWAY_S)
+            else:
+                return
+
+    def _show_all(self, view: View) -> None:
         while True:
             # The order matters: what a process wrote before it ended is read after it is known to be gone.
             has_left = not self._is_cared_for()
@@ -260,7 +281,7 @@ class FollowedRun(Closing):
 
     def _is_cared_for(self) -> bool:
         """Whether a process runs it, or the node is going to."""
-        if self._run.is_active():
+        if self._run.is_active() or self._run.is_awaited():
             return True
         standing = user_depot().find(self._run.id)
         return standing is not None and standing.state in {"queued", "owned"}

@@ -14,6 +14,7 @@ from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
+from bartack.cli.nodes._fleet import FleetOptions, fleet_options, run_fleet
 from bartack.cli.nodes._service import install, installed_service, uninstall
 from bartack.core.clock import SystemClock
 from bartack.depot import NodeFacts, user_depot
@@ -30,6 +31,7 @@ def node() -> None:
     """
 
 
+# Long because its options and its help are part of it; what it starts does the work.
 @node.command(short_help="Run the node in the foreground.")
 @click.option(
     "--max-runs", type=click.IntRange(1), metavar="N", help="Run at most N runs at a time (node.max_runs)."
@@ -43,11 +45,17 @@ def node() -> None:
     metavar="SECONDS",
     help="Stop the process of a run that has nothing to do for longer than this (node.rest_after_s).",
 )
-def run(max_runs: int | None, idle: float | None, rest_after: float | None) -> Exit:
+@fleet_options
+def run(max_runs: int | None, idle: float | None, rest_after: float | None, fleet: FleetOptions) -> Exit:
     """Run the node in the foreground. Ctrl-C stops it and its runs; the next node resumes them.
 
     Its settings are in the section [node] of the bartack.toml in your state home.
+
+    With --on DATABASE it is one of any number of nodes, on any machines, that take runs from that database. If one dies, the others
+    continue its runs. It ends with the first SIGTERM or Ctrl-C when its runs have stopped cleanly, and with a second one at once.
     """
+    if fleet.given:
+        return run_fleet(fleet, max_runs, idle, rest_after, _say)
     from bartack.config.load import load_own_node  # noqa: PLC0415 - only this command needs it
     from bartack.core.boot import boot_id  # noqa: PLC0415 - likewise
     from bartack.node import (  # noqa: PLC0415 - likewise

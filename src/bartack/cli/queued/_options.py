@@ -22,13 +22,24 @@ class DetachOptions(msgspec.Struct, kw_only=True, frozen=True):
     schedule: str = ""
     start_key: str = ""
 
-    def check(self) -> None:
+    def check(self, *, is_for_nodes: bool = False) -> None:
         """Raise unless they go together.
+
+        Args:
+            is_for_nodes: A node of a database is to run it. Its queue has priorities, and no order between runs.
 
         Raises:
             UsageError: They do not.
         """
-        if not self.detach and (self.priority is not None or self.after or self.retry is not None):
+        if is_for_nodes and (self.after or self.retry is not None):
+            raise UsageError(
+                "bartack run", "--after and --retry are for the node of this user: leave out --on"
+            )
+        if (
+            not self.detach
+            and not is_for_nodes
+            and (self.priority is not None or self.after or self.retry is not None)
+        ):
             raise UsageError(
                 "bartack run", "--priority, --after and --retry are for runs in the queue: add --detach"
             )

@@ -118,11 +118,12 @@ def run(
     With --detach the node of this user runs it, and the command returns when it runs or is queued. Questions are answered with
     'bartack answer' or in 'bartack attach'.
 
-    With --on DATABASE --here the journal, the large values and the program of the run are kept in that database, and this machine
-    runs it. Another machine can resume it.
+    With --on DATABASE the journal, the large values and the program of the run are kept in that database. A node of it runs the
+    run ('bartack node run --on DATABASE'), in the workspace at the same path on its machine; if the node dies, another one
+    continues. The command shows the run; Ctrl-C leaves it running. With --here this machine runs it.
     """
     place = Path(workspace).resolve()
-    detaching.check()
+    detaching.check(is_for_nodes=kept.is_for_nodes)
     where = kept.where("bartack run")
     shown = Shown(choose_view(view, "bartack run", as_json=as_json), wait)
     with _repeatable(detaching, place, options) as earlier:
@@ -137,7 +138,7 @@ def run(
         request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
         request.input, request.no_input, request.run_as = _read_input(given), options.no_input, run_as or ""
         request.start_key = detaching.start_key
-        return _run_program(request, options, place, detaching, shown, where)
+        return _run_program(request, options, place, detaching, shown, kept, where)
 
 
 class Shown(NamedTuple):
@@ -178,6 +179,7 @@ def _run_program(
     place: Path,
     detaching: DetachOptions,
     shown: Shown,
+    kept: DatabaseOptions,
     where: Elsewhere | None,
 ) -> Exit:
     config = load_config(place, options.sets)
@@ -190,10 +192,28 @@ def _run_program(
         warn=_warn,
         kept=where,
     )
+    if where is not None and kept.is_for_nodes:
+        return _give_to_nodes(made, where, kept, detaching.priority, shown, detach=detaching.detach)
     if detaching.detach:
         return _detach(made, config, detaching, as_json=shown.as_json)
     view = shown.open(made, config, "started", no_input=options.no_input)
     return _left(made, config, view, _drive(made, config, view, as_json=shown.as_json))
+
+
+def _give_to_nodes(
+    run: RunDir,
+    where: Elsewhere,
+    kept: DatabaseOptions,
+    priority: int | None,
+    shown: Shown,
+    *,
+    detach: bool,
+) -> Exit:
+    """Queue a run for the nodes of its database, and show it unless it is to be left alone."""
+    from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - other runs start faster without it
+
+    queue_for_nodes(run, where, kept, priority)
+    return follow_queued(run, shown.view, detach=detach)
 
 
 def _left(run: RunDir, config: Config, view: View, code: Exit) -> Exit:
@@ -348,7 +368,8 @@ def resume(
     With --all the command queues the interrupted runs of all your workspaces for the node, also those that Ctrl-C has stopped, and
     those that wait with a stored answer. It lists the runs first and asks. A cancelled run is never resumed.
 
-    With --on DATABASE --here the command resumes a run of that database on this machine, in this workspace, wherever it ran before.
+    With --on DATABASE the command gives a run of that database back to its nodes, also one that is held. With --here it resumes
+    the run on this machine, in this workspace, wherever it ran before.
     """
     every.check()
     shown = Shown(choose_view(view, "bartack resume", as_json=as_json), wait)
@@ -369,9 +390,13 @@ def resume(
         return _report_completed(found, state, as_json=shown.as_json)
     check_run_as(found, state.run, run_as)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
+    if where is not None and kept.is_for_nodes and (decision is not None or accept_loss or sets):
+        raise UsageError("bartack resume", "--unknown, --accept-loss and --set are decided here: add --here")
     if again is not None:
         _set_aside(found, again, accept_loss=accept_loss)
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
+    if where is not None and kept.is_for_nodes:
+        return _give_to_nodes(found, where, kept, None, shown, detach=detach)
     if detach:
         if decision is not None or accept_loss:
             raise UsageError(

@@ -114,8 +114,9 @@ class Courier:
 
     def _send(self, connection: Connection, batch: list[Parcel]) -> list[Parcel]:
         """Send a batch once. Returns what has to be sent again."""
-        for parcel in batch:
-            upload(connection, parcel.run, parcel.team, parcel.commit.blobs, parcel.read)
+        batch = [parcel for parcel in batch if _upload(connection, parcel)]
+        if not batch:
+            return []
         outcomes = dict(
             connection.execute(
                 "SELECT run, outcome FROM bartack.append(%s, %s, %s, %s, %s, %s)",
@@ -163,6 +164,18 @@ class Courier:
         longest = min(FIRST_WAIT_S * 2 ** min(tries, 10), LONGEST_WAIT_S)
         with self._changed:
             self._changed.wait_for(lambda: self._ends, random.uniform(0, longest))
+
+
+def _upload(connection: Connection, parcel: Parcel) -> bool:
+    """Keep the large values of a commit; ``False`` if that is not possible. The commits of other runs are not concerned."""
+    try:
+        upload(connection, parcel.run, parcel.team, parcel.commit.blobs, parcel.read)
+    except DepotUnavailableError:
+        raise  # all of them are sent again
+    except BartackError as error:
+        parcel.done(error)
+        return False
+    return True
 
 
 def _columns(batch: Sequence[Parcel]) -> tuple[list[object], ...]:

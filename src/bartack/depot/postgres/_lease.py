@@ -76,9 +76,7 @@ class Node(Closing):
         self._ends = threading.Event()
         self._session = database.session(self._answer_s)
         sent = 0 if page is None else page.now_ns()
-        name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
-        statement = "SELECT bartack.join_node(%s, %s, %s, %s, 0, %s)"
-        ((self.id,),) = self._session.rows(statement, name, seat, boot, __version__, lease_s)
+        self.id = self._join(self._session, seat, boot)
         self._renew(sent)
         self._thread = threading.Thread(target=self._beat_on, name="bartack-lease", daemon=True)
         self._thread.start()
@@ -99,6 +97,13 @@ class Node(Closing):
             self._leave()
         self._session.close()
 
+    def _join(self, session: Session, seat: UUID, boot: str) -> int:
+        """Become a node; returns its number."""
+        name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        statement = "SELECT bartack.join_node(%s, %s, %s, %s, 0, %s)"
+        ((number,),) = session.rows(statement, name, seat, boot, __version__, self._lease_s)
+        return int(number)
+
     def _leave(self) -> None:
         try:
             self._session.rows("SELECT bartack.leave(%s)", self.id)
@@ -117,15 +122,20 @@ class Node(Closing):
     def _beat(self, session: Session) -> None:
         sent = 0 if self._page is None else self._page.now_ns()
         try:
-            found = session.rows("SELECT state, now_us FROM bartack.beat(%s)", self.id)
+            state = self._renew_there(session)
         except DepotUnavailableError:
             return  # the page shows how long it may continue
         except DepotError:
             session.drop()
             return
-        if found and found[0][0] in {"live", "draining"}:
+        if state in {"live", "draining"}:
             self._renew(sent)
         else:
             self.is_dead = True
             if self._page is not None:
                 self._page.end()
+
+    def _renew_there(self, session: Session) -> str:
+        """Renew the lease in the database; returns the state of the node there."""
+        found = session.rows("SELECT state FROM bartack.beat(%s)", self.id)
+        return str(found[0][0]) if found else "dead"

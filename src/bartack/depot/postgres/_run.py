@@ -18,9 +18,11 @@ import msgspec
 from bartack.core.boot import boot_id
 from bartack.core.clock import Clock
 from bartack.core.disk import RealDisk
+from bartack.core.files import replace_file
 from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
-from bartack.depot._directory import FileRun
+from bartack.depot._archive import PROGRAM, unpack_program
+from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import LEASE_S, Page
@@ -60,7 +62,9 @@ class _Row(NamedTuple):
     seen_us: int | None
 
 
-class _Marked(msgspec.Struct):
+class Marked(msgspec.Struct):
+    """What of the summary of a run concerns its journal: the last entry that it is of."""
+
     seq: int = 0
 
 
@@ -111,7 +115,11 @@ class PostgresRun(FileRun):
         return row
 
     def _source(self, row: _Row) -> RunSource:
-        return RunSource(self._session, row.no, self.name, row.team)
+        return self.source_of(row.no, row.team)
+
+    def source_of(self, number: int, team: str) -> RunSource:
+        """Its journal and large values, by its number."""
+        return RunSource(self._session, number, self.name, team)
 
     # Reading.
 
@@ -171,6 +179,15 @@ class PostgresRun(FileRun):
         row = self._row()
         return row is not None and row.state == "owned" and row.is_alive and bool(row.has_lease)
 
+    def is_awaited(self) -> bool:
+        """Whether a node is going to run it, or is about to: it waits for its turn, or for a time."""
+        rows = self._session.rows(
+            "SELECT 1 FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s AND o.pool IS NOT NULL "
+            "AND (o.state IN ('queued', 'owned') OR o.state = 'resting' AND o.due IS NOT NULL)",
+            self.id,
+        )
+        return bool(rows)
+
     def last_sign_of_life_us(self) -> int | None:
         """See ``KeptRun.last_sign_of_life_us``."""
         if self._ownership is not None:
@@ -213,7 +230,7 @@ class PostgresRun(FileRun):
             if made is None or made[0] is None:
                 raise DepotError(self.database.name, f"there is a run {self.id} already")
             upload(connection, made[0], TEAM, commit.blobs, blobs.verify)
-            _keep(connection, made[0], TEAM, program)
+            keep_program(connection, made[0], TEAM, program)
 
     def keep_program(self, program: bytes) -> None:
         """Keep these files instead, if they are others. Only the owner of the run may.
@@ -229,7 +246,7 @@ class PostgresRun(FileRun):
             ).fetchone()
             if owns != (True,):
                 raise JournalOwnershipLostError(self.name, "it has another owner")
-            _keep(connection, row.no, row.team, program)
+            keep_program(connection, row.no, row.team, program)
 
     def hold_for_pull(self) -> None:
         """When this process does not own the run any more, only its directory can."""
@@ -254,6 +271,23 @@ class PostgresRun(FileRun):
         return (
             None if digest is None else download(self._session, row.team, BlobRef(bytes(digest).hex(), size))
         )
+
+    def bring_here(self) -> None:
+        """Bring its directory up to date, with everything that is needed to continue it on this machine.
+
+        Raises:
+            DepotError: Its program is not kept.
+        """
+        self.catch_up()
+        program = self.load_program()
+        if program is None:
+            raise DepotError(self.database.name, f"the program of {self.id} is not kept with it")
+        unpack_program(self.path, program, PROGRAM)
+        for folder in ("work", "inbox"):
+            (self.path / folder).mkdir(mode=0o700, exist_ok=True)
+        summary = self.summary()
+        if summary is not None:
+            replace_file(self.path / SUMMARY_FILE, summary, synced=False)
 
     def adopt(
         self,
@@ -288,7 +322,7 @@ class PostgresRun(FileRun):
             number = self._complete(connection, lines, end) if made is None or made[0] is None else made[0]
             connection.execute("UPDATE bartack.owner SET fence = %s WHERE run = %s", (fence, number))
             upload(connection, number, TEAM, refs, blobs.verify)
-            _keep(connection, number, TEAM, program)
+            keep_program(connection, number, TEAM, program)
 
     def _complete(self, connection: Connection, lines: bytes, end: End) -> int:
         """Add the lines that are missing in the database; returns the number of the run."""
@@ -394,7 +428,7 @@ class PostgresRun(FileRun):
         """See ``KeptRun.mark``: kept here at once, and in the database soon."""
         super().mark(summary)
         if self._ownership is not None:
-            self._ownership.mark(summary, msgspec.json.decode(summary, type=_Marked).seq)
+            self._ownership.mark(summary, msgspec.json.decode(summary, type=Marked).seq)
 
     def beat(self) -> None:
         """See ``KeptRun.beat``: the beats of the lease are its signs of life from the first call on."""
@@ -452,7 +486,8 @@ class PostgresRuns:
         return PostgresRun(path, self.database, self._page, self._lease_s)
 
 
-def _keep(connection: Connection, run: int, team: str, program: bytes) -> None:
+def keep_program(connection: Connection, run: int, team: str, program: bytes) -> None:
+    """Keep the program of a run, if it is another one than before."""
     ref = BlobRef(hashlib.sha256(program).hexdigest(), len(program))
     upload(connection, run, team, [ref], lambda _: program)
     connection.execute(

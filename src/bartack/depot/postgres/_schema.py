@@ -12,9 +12,9 @@ from typing import Final
 from bartack.depot.postgres._database import Database, Session
 from bartack.errors import DepotSchemaError
 
-MIGRATIONS: Final = ("0001",)
+MIGRATIONS: Final = ("0001", "0002")
 VERSION: Final = len(MIGRATIONS)
-WORKS_FROM: Final = {1: 1}
+WORKS_FROM: Final = {1: 1, 2: 1}
 """For each version of the schema, the oldest that its users may know."""
 OLDEST_SERVER: Final = 150000
 

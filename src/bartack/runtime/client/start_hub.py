@@ -160,10 +160,10 @@ def spawn_interpreter(order: HubOrder, log: int, report: int) -> HubProcess:
     with contextlib.suppress(BrokenPipeError), process.stdin:
         instructions = {"report": report, "sets": list(order.sets), "rest_after_s": order.rest_after_s}
         process.stdin.write(msgspec.json.encode(instructions))
-    return _Interpreter(process)
+    return InterpreterProcess(process)
 
 
-class _Interpreter:
+class InterpreterProcess:
     """See ``HubProcess``."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

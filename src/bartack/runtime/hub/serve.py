@@ -69,12 +69,16 @@ class Instructions(msgspec.Struct):
         sets: Settings that are given for this run now, and hold from now on.
         rest_after_s: Stop when there is nothing to do for longer than this; negative: never.
         lease: The descriptor of a lease page that the run needs to be active; negative: it needs none.
+        link: The descriptors to the node that owns the run in a database; empty: there is none.
+        fence: The number of that ownership.
     """
 
     report: int = -1
     sets: list[str] = []
     rest_after_s: float = -1.0
     lease: int = -1
+    link: list[int] = []
+    fence: int = 0
 
 
 Around = Callable[[RunDir, Path, Config, Sequence[str]], AbstractContextManager[Describe | None]]
@@ -100,6 +104,8 @@ def main(argv: list[str], around: Around | None = None, instructions: Instructio
     decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
     log = sys.stderr = HubLog(sys.stderr, open_veil_of(run, argv[1]))
     report = _Report(given.report)
+    if given.link:
+        _join_node(run, given)
     try:
         config = load_config(place, [*kept_sets(run.path), *given.sets])
         context = nullcontext() if around is None else around(run, place, config, given.sets)
@@ -122,6 +128,13 @@ def main(argv: list[str], around: Around | None = None, instructions: Instructio
         report.close()
         log.finish()
     return EXIT_CODES[status]
+
+
+def _join_node(run: RunDir, given: Instructions) -> None:
+    """Reach the database through the node that has started this hub."""
+    from bartack.depot.link import HubLink, LinkFds  # noqa: PLC0415 - only the hubs of such nodes need it
+
+    run.link = HubLink(given.fence, LinkFds(*given.link))
 
 
 def _read_instructions() -> Instructions:

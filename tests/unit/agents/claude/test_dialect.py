@@ -758,6 +758,19 @@ def test_what_a_killed_process_had_used_is_estimated(start: Start) -> None:
     assert answered(driver).usd_estimated
 
 
+def test_a_reply_that_was_cut_off_is_charged_although_the_result_does_not_count_it(start: Start) -> None:
+    driver = start(budget=Budget(usd=0.01))
+    counted = {"inputTokens": 1000, "outputTokens": 100, "costUSD": 0.0075, "costBasis": "list"}
+
+    driver.write(reply("m1"), reply("m2"))
+    cut = {"subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_streaming"}
+    driver.write(result(**cut, model_usage_since_last_result={MODEL: counted}), IDLE)
+    driver.exit(0)
+
+    assert failed(driver).usd == pytest.approx(0.015)
+    assert failed(driver).usd_estimated
+
+
 def test_a_model_without_a_price_counts_as_all_that_was_reserved(start: Start) -> None:
     driver = start(budget=Budget(usd=2.0), config=ClaudeConfig(retries=1))
 

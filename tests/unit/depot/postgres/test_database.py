@@ -10,7 +10,7 @@ from tests.postgres import cluster, new_database
 
 from bartack.depot.postgres import _schema
 from bartack.depot.postgres._database import Database, Session
-from bartack.depot.postgres._schema import check_version, migrate, version_of
+from bartack.depot.postgres._schema import VERSION, check_version, migrate, version_of
 from bartack.errors import (
     BartackError,
     DepotInsecureError,
@@ -150,7 +150,7 @@ def test_two_that_prepare_a_database_at_once_prepare_it_once() -> None:
     with ThreadPoolExecutor(4) as pool:
         done = sorted(pool.map(prepare, range(4)))
 
-    assert done == [(0, 1), (1, 1), (1, 1), (1, 1)]
+    assert done == [(0, VERSION), *3 * [(VERSION, VERSION)]]
 
 
 @pytest.mark.parametrize("version", [0, 99])

@@ -1,0 +1,188 @@
+"""``bartack node run --on`` and ``bartack nodes``: nodes that take runs from a database."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import click
+import msgspec
+
+from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
+from bartack.cli.app._exit import Exit
+from bartack.cli.app._grouped import grouped
+from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._terminal import Screen, human_time, printable, write_note
+from bartack.depot.elsewhere import Elsewhere
+from bartack.errors import UsageError
+
+LEASE_S: Final = 5.0
+SHORTEST_S: Final = 3.0
+LONGEST_S: Final = 60.0
+
+
+class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """The options of a node that takes runs from a database."""
+
+    on: str = ""
+    insecure: bool = False
+    name: str = ""
+    pools: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    state_dir: str = ""
+    lease_s: float | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether a database was named.
+
+        Raises:
+            UsageError: None was, but an option that needs one.
+        """
+        if not self.on and self != FleetOptions():
+            problem = "--insecure, --name, --pool, --label, --state-dir and --lease need --on DATABASE"
+            raise UsageError("bartack node run", problem)
+        return bool(self.on)
+
+
+fleet_options = grouped(
+    "fleet",
+    FleetOptions,
+    (
+        click.option("--on", default="", metavar="DATABASE", help=f"Take runs from {ON_HELP}."),
+        click.option("--insecure", is_flag=True, help=INSECURE_HELP),
+        click.option(
+            "--name", default="", metavar="NAME", help="With --on: its name; the name of the host by default."
+        ),
+        click.option(
+            "--pool",
+            "pools",
+            multiple=True,
+            metavar="NAME",
+            help="With --on: take runs of this pool; 'default' by default.",
+        ),
+        click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="LABEL",
+            help="With --on: what runs may need, as in --need.",
+        ),
+        click.option(
+            "--state-dir",
+            default="",
+            metavar="DIR",
+            help="With --on: where its runs have their directories; in your state home by default.",
+        ),
+        click.option(
+            "--lease",
+            "lease_s",
+            type=click.FloatRange(SHORTEST_S, LONGEST_S),
+            metavar="SECONDS",
+            help=f"With --on: without an answer of the database for this long its runs go to other nodes ({LEASE_S:g}).",
+        ),
+    ),
+)
+"""Adds the options to a command; it receives them together, as ``fleet``."""
+
+
+def run_fleet(
+    options: FleetOptions,
+    max_runs: int | None,
+    idle: float | None,
+    rest_after: float | None,
+    say: Callable[[str], object],
+) -> Exit:
+    """Be a node of a database until a signal comes."""
+    from pathlib import Path  # noqa: PLC0415 - only this command needs it
+
+    from bartack.config.load import load_own_node  # noqa: PLC0415 - likewise
+    from bartack.core.boot import boot_id  # noqa: PLC0415 - likewise
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - likewise
+    from bartack.node import choose_slots  # noqa: PLC0415 - likewise
+    from bartack.node.fleet import FleetLoop, FleetSettings, hub_environment  # noqa: PLC0415 - likewise
+    from bartack.supervision.process.limits import memory_left  # noqa: PLC0415 - likewise
+
+    if idle is not None:
+        raise UsageError("bartack node run", "a node of a database does not end by itself: leave out --idle")
+    team = open_team(Elsewhere(options.on, options.insecure))
+    team.check()
+    own, memory = load_own_node(), memory_left()
+    slots = choose_slots(
+        max_runs or own.max_runs, os.cpu_count() or 1, None if memory is None else memory.left
+    )
+    seat = (
+        Path(options.state_dir).absolute()
+        if options.state_dir
+        else team.where.place_in(user_home() / "nodes")
+    )
+    settings = FleetSettings(
+        team=team,
+        name=options.name or socket.gethostname(),
+        seat=seat,
+        slots=slots,
+        pools=options.pools or ("default",),
+        labels=(*options.labels, *own_labels()),
+        lease_s=options.lease_s or LEASE_S,
+        boot=boot_id(),
+        say=say,
+        environ=hub_environment(os.environ),
+        rest_after_s=own.rest_after_s if rest_after is None else rest_after,
+    )
+    say(f"node {settings.name} of {team.name}, {slots} runs at a time, pools {', '.join(settings.pools)}")
+    FleetLoop(settings).run()
+    say("the node has ended")
+    return Exit.OK
+
+
+def own_labels() -> tuple[str, ...]:
+    """The labels that every node has by itself."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"os:{sys.platform}", f"arch:{platform.machine()}", f"python:{version}"
+
+
+_on = click.option("--on", required=True, metavar="DATABASE", help=f"The database: {ON_HELP}.")
+_insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
+
+
+@click.group(cls=PlainGroup, short_help="List and drain the nodes of a database.")
+def nodes() -> None:
+    """List and drain the nodes that take runs from a database: 'bartack node run --on DATABASE' starts one."""
+
+
+@nodes.command("list", short_help="List the nodes of a database.")
+@_on
+@_insecure
+@json_option
+def list_nodes(on: str, *, insecure: bool, as_json: bool) -> None:
+    """List the nodes of a database: those that run, and those that have ended or died in the last day."""
+    found = open_team(Elsewhere(on, insecure)).nodes()
+    if as_json:
+        write_json([node._asdict() for node in found])
+        return
+    screen = Screen(sys.stdout)
+    if not found:
+        screen.line("no node takes runs from this database; start one with: bartack node run --on DATABASE")
+    for node in found:
+        seen = f"seen {human_time(max(0.0, node.seen_s))} ago"
+        screen.line(
+            f"{printable(node.name):<20} {node.state:<9} {node.runs} of {node.slots} runs, {seen}, "
+            f"version {printable(node.version)}, pools {printable(', '.join(node.pools))}"
+        )
+        screen.line(f"  {printable(' '.join(node.labels))}")
+
+
+@nodes.command(short_help="Let a node take no more runs, and end.")
+@click.argument("name")
+@_on
+@_insecure
+def drain(name: str, on: str, *, insecure: bool) -> None:
+    """Let the node NAME take no more runs. Its runs stop cleanly, other nodes continue them, and the node ends."""
+    if not open_team(Elsewhere(on, insecure)).drain(name):
+        raise UsageError("bartack nodes drain", f"there is no node {name!r} that takes runs")
+    write_note(f"{printable(name)} takes no more runs; other nodes continue those that it has")

@@ -1,0 +1,44 @@
+"""Queueing a run for the nodes of a database, and showing it from there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bartack.cli.app._database import open_team
+from bartack.cli.app._exit import Exit
+from bartack.cli.app._options import write_json
+from bartack.cli.app._terminal import printable, write_note
+from bartack.cli.live._watch import watch_run
+
+if TYPE_CHECKING:
+    from bartack.cli.app._database import DatabaseOptions
+    from bartack.cli.live._choose import ViewName
+    from bartack.depot.elsewhere import Elsewhere
+    from bartack.runtime.rundir.layout import RunDir
+
+
+def queue_for_nodes(run: RunDir, where: Elsewhere, kept: DatabaseOptions, priority: int | None) -> None:
+    """Queue a run for the nodes of its database. If there is no node that can take it, that is reported.
+
+    Raises:
+        DepotError: The database does not take it.
+    """
+    team = open_team(where)
+    team.enqueue(run.id, kept.pool, priority, kept.needs or None)
+    place = team.queue_place(run.id)
+    if place is not None and not place.has_nodes:
+        labels = f" with {', '.join(map(printable, place.needs))}" if place.needs else ""
+        write_note(
+            f"no node{labels} takes runs of pool {printable(place.pool)} now; it waits for one: bartack node run --on DATABASE"
+        )
+
+
+def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
+    """Show a run that is queued, until it has ended or a person leaves the view; only name it with ``detach``."""
+    if not detach:
+        return watch_run(run, view, "attach")
+    if view == "json":
+        write_json({"run": run.id, "dir": str(run.path), "state": "queued", "reason": ""})
+    else:
+        write_note(f"{run.id} is queued; watch it: bartack attach {run.id}")
+    return Exit.OK

@@ -1,0 +1,214 @@
+"""A node that takes runs from a database: its lease, the runs that it claims, and the way of their commits.
+
+``postgres/schema/0002.sql`` decides. One connection renews the lease, one takes the commits of all runs of the node, and one does
+the rest. A claim whose answer was lost leaves a run that is owned and that no hub runs. The node finds it among its runs at the
+next look (``owned``), and begins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from bartack._version import __version__
+from bartack.core.closing import Closing
+from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
+from bartack.depot.link import Answer
+from bartack.depot.postgres._carrier import Courier, Parcel
+from bartack.depot.postgres._content import download
+from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._lease import LEASE_S, Node, Page
+from bartack.depot.postgres._owner import Errands, seat_of
+from bartack.depot.postgres._run import Marked, PostgresRun, keep_program
+from bartack.depot.postgres._schema import check_version
+from bartack.errors import JournalOwnershipLostError
+from bartack.journal import BlobRef
+from bartack.journal.mirror import FetchedBlobs
+from bartack.journal.shared import Commit
+
+POOL: Final = "default"
+FINISHED: Final = b'"step.finished"'
+"""What a line has in it that records a finished step."""
+
+
+class FleetFacts(NamedTuple):
+    """What a node says of itself.
+
+    Attributes:
+        name: What people call it.
+        seat: Its directory, the same for all its lives; only one process at a time uses it.
+        boot: This start of the machine.
+        slots: How many runs it runs at a time.
+        pools: The queues that it takes runs from.
+        labels: What runs may need.
+        lease_s: How long its right to own runs lasts after a beat.
+    """
+
+    name: str
+    seat: Path
+    boot: str
+    slots: int
+    pools: Sequence[str] = (POOL,)
+    labels: Sequence[str] = ()
+    lease_s: float = LEASE_S
+
+
+class Taken(NamedTuple):
+    """A run that the node owns.
+
+    Attributes:
+        no: Its number in the database.
+        id: Its id.
+        team: Its team.
+        fence: The number of the ownership.
+        strikes: How often in a row its node has died.
+    """
+
+    no: int
+    id: str
+    team: str
+    fence: int
+    strikes: int
+
+
+class FleetNode(Node):
+    """One life of a node that takes runs; see ``Node``.
+
+    Attributes:
+        state: ``live`` or ``draining``, as of the last beat.
+
+    Args:
+        database: Where the runs are.
+        facts: Which node it is.
+        page: Shows the right to run.
+        wake: Called when there is something to look at.
+    """
+
+    def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
+        self.state = "live"
+        self._facts = facts
+        self._wake = wake
+        super().__init__(database, seat_of(facts.seat), facts.boot, page, facts.lease_s)
+
+    def _join(self, session: Session, seat: UUID, boot: str) -> int:
+        facts = self._facts
+        statement = "SELECT bartack.join_fleet(%s, %s, %s, %s, %s, %s, %s, %s)"
+        values = facts.name, seat, boot, __version__, facts.slots, facts.lease_s
+        ((number,),) = session.rows(statement, *values, list(facts.pools), list(facts.labels))
+        return int(number)
+
+    def _renew_there(self, session: Session) -> str:
+        found = session.rows("SELECT state, queued FROM bartack.beat_fleet(%s)", self.id)
+        state, queued = found[0] if found else ("dead", True)
+        has_changed, self.state = state != self.state, state
+        if queued or has_changed:
+            self._wake()
+        return str(state)
+
+
+class Fleet(Closing):
+    """What a node does in the database; see the module. It joins when it is made, and its lease begins.
+
+    Args:
+        database: Where the runs are.
+        facts: Which node it is.
+        page: Shows the right to run.
+        wake: Called, in another thread, when there is something to look at.
+    """
+
+    def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
+        self.database = database
+        self._session = database.session()
+        check_version(self._session)
+        self.node = FleetNode(database, facts, page, wake)
+        self._courier = Courier(database)
+        self._errands = Errands(database)
+
+    def claim(self, most: int) -> list[Taken]:
+        """Own up to ``most`` runs that wait for such a node."""
+        rows = self._session.rows(
+            "SELECT run, id, team, fence, strikes FROM bartack.claim(%s, %s)", self.node.id, most
+        )
+        return [Taken(*row) for row in rows]
+
+    def owned(self) -> list[Taken]:
+        """All runs that this node owns, as the database has it."""
+        rows = self._session.rows(
+            "SELECT o.run, r.id, r.team, o.fence, o.strikes FROM bartack.owner o JOIN bartack.run r ON r.no = o.run "
+            "WHERE o.node = %s",
+            self.node.id,
+        )
+        return [Taken(*row) for row in rows]
+
+    def give_back(
+        self, run: Taken, state: str, due_us: int, why: str, strikes: int, *, refuses: bool = False
+    ) -> str | None:
+        """End the ownership of a run; returns its state then, or ``None`` if it had another owner already."""
+        self._errands.flush()
+        statement = "SELECT bartack.give_back(%s, %s, %s, %s, %s, %s, %s)"
+        values = run.no, run.fence, state, due_us, why, strikes, refuses
+        ((found,),) = self._session.rows(statement, *values)
+        return None if found is None else str(found)
+
+    def prepare(self, run: Taken, runs: Path) -> Path:
+        """Bring the directory of a run below ``runs`` up to date: journal, program and summary.
+
+        Raises:
+            BartackError: That is not possible, now or at all.
+        """
+        path = runs / run.id
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_elsewhere(path, Elsewhere(NODE))
+        PostgresRun(path, self.database).bring_here()
+        return path
+
+    def take(self, run: Taken, directory: Path, commit: Commit, answer: Answer) -> None:
+        """Keep a commit of a run; ``answer`` is called when it is known what became of it."""
+        if run.strikes and FINISHED in commit.lines:
+            self._errands.run(f"progressed {run.no}", "SELECT bartack.progressed(%s, %s)", run.no, run.fence)
+        read = partial(self._read_blob, run, directory)
+        self._courier.send(Parcel(run.no, run.id, run.team, commit, read, answer))
+
+    def _read_blob(self, run: Taken, directory: Path, ref: BlobRef) -> bytes:
+        """A large value that the hub of a run has made, as it is stored."""
+        source = PostgresRun(directory, self.database).source_of(run.no, run.team)
+        return FetchedBlobs(str(directory), source).verify(ref)
+
+    def call(self, run: Taken, what: str, words: Sequence[object]) -> object:
+        """Carry out a call of the hub of a run; see ``HubLink``.
+
+        Raises:
+            BartackError: It is not possible.
+        """
+        match what, *words:
+            case "alive", *_:
+                self._errands.run(f"alive {run.no}", "SELECT bartack.alive(%s, %s)", run.no, run.fence)
+            case "mark", bytes(summary):
+                seq = msgspec.json.decode(summary, type=Marked).seq
+                statement = "SELECT bartack.mark(%s, %s, %s, %s)"
+                self._errands.run(f"mark {run.no}", statement, run.no, run.fence, summary, seq)
+            case "blob", str(digest), int(size):
+                return download(self._session, run.team, BlobRef(digest, size))
+            case "program", bytes(program):
+                self._keep_program(run, program)
+            case _:
+                raise JournalOwnershipLostError(run.id, f"its hub asks for {what!r}")
+        return True
+
+    def _keep_program(self, run: Taken, program: bytes) -> None:
+        with self._session.use() as connection, connection.transaction():
+            owns = connection.execute("SELECT bartack.owns(%s, %s)", (run.no, run.fence)).fetchone()
+            if owns != (True,):
+                raise JournalOwnershipLostError(run.id, "it has another owner")
+            keep_program(connection, run.no, run.team, program)
+
+    def close(self) -> None:
+        """Leave. Runs that are still owned are queued again."""
+        answers = self._courier.close() and self._errands.close()
+        self.node.close(leaves=answers)
+        self._session.close()
