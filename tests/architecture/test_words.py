@@ -48,6 +48,7 @@ RIGHT: Final = (
 
 EXCEPTIONS: Final = {
     '("postgres", "nobody")': "the name of a user",
+    'OTHER_USER: Final = "nobody"': "the name of a user",
     "`postgres` or `nobody`": "the name of a user",
     "missing-secret-is-told": "the id of a requirement",
     "stopped-run-goes-on": "the id of a requirement",

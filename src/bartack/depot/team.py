@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
 from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError
-from bartack.journal import BlobRef
+from bartack.journal import BlobRef, Entry
 from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
 
@@ -177,6 +177,12 @@ class Team:
                 path / SUMMARY_FILE, PostgresRun(path, self.database).summary() or b"{}", synced=False
             )
         return path
+
+    def read(self, directory: Path) -> Iterator[Entry]:
+        """The entries of a run, whose id is the name of ``directory``, which becomes its copy here."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with PostgresRun(directory, self.database).open_reader() as reader:
+            yield from reader.read()
 
     def fetch(self, run_id: str, runs: Path) -> Path:
         """The directory of a run below ``runs``, with its journal and everything that is needed to continue it here.

@@ -1,7 +1,8 @@
 """``bartack demo``: show and prove that work survives kill -9.
 
-There are two demos: a team in a git repository (``_team.py``, shown by ``_stage.py``), and the journal alone (``_story.py``). This
-module shows the second one. ``_custodian.py`` cleans up after a demo that is killed itself.
+There are three demos: a team in a git repository (``_team.py``, shown by ``_stage.py``), two nodes of a database (``_nodes.py``,
+shown by ``_ground.py``), and the journal alone (``_story.py``). This module shows the last one. ``_custodian.py`` cleans up after a
+demo that is killed itself.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Final
 
 import click
 
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen
+from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.cli.demo._custodian import open_custodian, remove
 from bartack.cli.demo._proof import Check, show_proof
 from bartack.cli.demo._story import Ack, Life, iter_lives, plan, prove
@@ -35,8 +37,9 @@ _ALL_ROWS: Final = 40
 """With more steps than this, only those around the kills are listed."""
 
 
+# Long because its options and its help are part of it.
 @click.command(short_help="Watch work survive kill -9, with proof.")
-@click.argument("what", type=click.Choice(["team", "journal"]), default="team")
+@click.argument("what", type=click.Choice(["team", "journal"]), required=False)
 @click.option(
     "--steps",
     type=click.IntRange(len(MOMENTS) + 1, 100_000),
@@ -52,8 +55,24 @@ _ALL_ROWS: Final = 40
 )
 @click.option("--keep", is_flag=True, help="Keep the directory of the demo.")
 @click.option("--web", is_flag=True, help="Show the run in the browser, too (with 'team').")
+@click.option("--nodes", is_flag=True, help="Show instead how a run survives the death of its node.")
+@click.option(
+    "--on", default="", metavar="DATABASE", help=f"With --nodes: use {ON_HELP}, and not a server of the demo."
+)
+@click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 @json_option
-def demo(what: str, steps: int, agent: str | None, *, keep: bool, web: bool, as_json: bool) -> Exit:
+def demo(
+    what: str | None,
+    steps: int,
+    agent: str | None,
+    on: str,
+    *,
+    keep: bool,
+    web: bool,
+    nodes: bool,
+    insecure: bool,
+    as_json: bool,
+) -> Exit:
     """Watch work survive kill -9, and see the proof that nothing was lost, done or paid for twice.
 
     'team' (the default) creates a git repository with a small Python project. A builder, a reviewer and a spec maintainer add a
@@ -63,19 +82,21 @@ def demo(what: str, steps: int, agent: str | None, *, keep: bool, web: bool, as_
 
     'journal' shows the details: a process that records numbered steps kills itself at four critical moments of a single write.
 
+    With --nodes two nodes take runs from a PostgreSQL database, and the node that has the run is killed. The other one continues it
+    when the lease is over. It needs bartack[postgres], and a PostgreSQL server on this machine or a database (--on).
+
     With --web a link leads to the page of the run, which is read-only. The command then waits for Enter, and the page ends with it.
 
     The exit code is 1 if the proof fails. Without --keep the directory of the demo is removed, also if the demo itself is killed.
     """
-    if what != "team" and agent is not None:
-        raise UsageError("bartack demo", "--agent is for the demo 'team'")
-    if web and (what != "team" or as_json):
-        raise UsageError("bartack demo", "--web is for the demo 'team', without --json")
+    _check(what, agent, on, web=web, nodes=nodes, insecure=insecure, as_json=as_json)
     directory = tempfile.mkdtemp(prefix="bartack-demo-")
     kept = keep
     with open_custodian(directory, keep=keep):
         try:
-            if what == "team":
+            if nodes:
+                proved = _perform_nodes(directory, on, insecure=insecure, keep=keep, as_json=as_json)
+            elif what != "journal":
                 from bartack.cli.demo._stage import perform_team  # noqa: PLC0415 - the other demo does not need the runtime
 
                 proved = perform_team(Path(directory), agent, keep=keep, web=web, as_json=as_json)
@@ -86,6 +107,32 @@ def demo(what: str, steps: int, agent: str | None, *, keep: bool, web: bool, as_
             if not kept:
                 remove(directory)
     return Exit.OK if proved else Exit.FAILED
+
+
+def _check(
+    what: str | None, agent: str | None, on: str, *, web: bool, nodes: bool, insecure: bool, as_json: bool
+) -> None:
+    """Raise unless the options go together."""
+    is_team = what != "journal" and not nodes
+    if nodes and what is not None:
+        raise UsageError("bartack demo", f"--nodes is a demo of its own: leave out {what!r}")
+    if (on or insecure) and not nodes:
+        raise UsageError("bartack demo", "--on and --insecure are for the demo of nodes: add --nodes")
+    if agent is not None and not is_team:
+        raise UsageError("bartack demo", "--agent is for the demo 'team'")
+    if web and (not is_team or as_json):
+        raise UsageError("bartack demo", "--web is for the demo 'team', without --json")
+
+
+def _perform_nodes(directory: str, on: str, *, insecure: bool, keep: bool, as_json: bool) -> bool:
+    from bartack.cli.demo._ground import perform_nodes  # noqa: PLC0415 - the other demos need no database
+    from bartack.cli.demo._nodes import NodesError  # noqa: PLC0415 - likewise
+
+    try:
+        return perform_nodes(Path(directory), on, insecure=insecure, keep=keep, as_json=as_json)
+    except NodesError as error:
+        write_note(f"the demo stopped: {printable(str(error))}")
+        return False
 
 
 def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:

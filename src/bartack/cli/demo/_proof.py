@@ -1,4 +1,4 @@
-"""A proof: what was checked, and how that is shown."""
+"""What the demos share: events, and a proof with the way in which it is shown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ class Check(NamedTuple):
     name: str
     ok: bool
     sentence: str
+
+
+class Event(NamedTuple):
+    """An event of the demo, with its time in seconds after the start."""
+
+    after_s: float
+    what: str
+    killed: bool = False
 
 
 def show_proof(screen: Screen, checks: list[Check], source: str) -> None:

@@ -17,7 +17,7 @@ from bartack.cli.app._terminal import Screen, printable
 from bartack.cli.demo import _team as team
 from bartack.cli.demo._custodian import MARK
 from bartack.cli.demo._project import BIN, GOAL, prepare
-from bartack.cli.demo._proof import Check, show_proof
+from bartack.cli.demo._proof import Check, Event, show_proof
 from bartack.runtime import Run
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def _perform(
     *,
     keep: bool,
 ) -> bool:
-    events: list[team.Event] = []
+    events: list[Event] = []
 
-    def show(event: team.Event) -> None:
+    def show(event: Event) -> None:
         events.append(event)
         if screen is not None:
             _show_event(screen, event)
@@ -121,7 +121,7 @@ def _show_opening(screen: Screen, agent: str | None, page: Page | None) -> None:
     screen.flush()
 
 
-def _show_event(screen: Screen, event: team.Event) -> None:
+def _show_event(screen: Screen, event: Event) -> None:
     after = screen.paint(f"{event.after_s:5.1f} s", "dim")
     screen.line()
     screen.line(
@@ -206,7 +206,7 @@ def _merge(facts: team.Facts) -> str:
 
 
 def _as_json(
-    checks: list[Check], events: list[team.Event], facts: team.Facts, project: Path, *, kept: bool
+    checks: list[Check], events: list[Event], facts: team.Facts, project: Path, *, kept: bool
 ) -> dict[str, object]:
     return {
         "ok": all(check.ok for check in checks),

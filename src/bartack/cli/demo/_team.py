@@ -21,7 +21,7 @@ import msgspec
 from bartack.agents import AgentEvent
 from bartack.agents.contract import CallStarted
 from bartack.cli.demo._project import PRICE_USD, TESTS, git
-from bartack.cli.demo._proof import Check
+from bartack.cli.demo._proof import Check, Event
 from bartack.cli.demo._story import HeldSignals
 from bartack.core.watch import open_watch
 from bartack.pipeline.report.read import read_report
@@ -40,14 +40,6 @@ ANSWERS: Final = 6
 """How many answers the scripted agents give."""
 _LOOK_S: Final = 0.2
 """How often the demo looks at a run that changes nothing."""
-
-
-class Event(NamedTuple):
-    """An event of the demo, with its time in seconds after the start."""
-
-    after_s: float
-    what: str
-    killed: bool = False
 
 
 class Stage(NamedTuple):
