@@ -16,6 +16,7 @@ from typing import Final
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import json_option
@@ -53,6 +54,7 @@ LOOK_S: Final = 1.0
 
 @click.command(short_help="Show a run live, from any terminal.")
 @latest_argument
+@shows_database
 @view_option
 @workspace_option
 @json_option
@@ -70,6 +72,7 @@ def watch(run: str, view: str | None, workspace: str, *, as_json: bool) -> Exit:
 
 @click.command(short_help="Show a run of the node live; like watch.")
 @latest_argument
+@shows_database
 @view_option
 @workspace_option
 @json_option
