@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bartack.depot.taken import NODE_CHANGES, OWNER_CHANGES, Change
 from bartack.journal import FORMAT
 from bartack.journal._file import RESERVE_SIZE
 from bartack.journal._stage import GROUP_LIMIT
 from bartack.journal.contract import DATA_LIMIT, INLINE_LIMIT
+from bartack.node._fleet_core import LOCAL_CHANGES
 from bartack.supervision import ChildSpec, CrashReport
 from bartack.supervision.supervisor._child import TRANSITIONS
 from bartack.telemetry import CATALOGUE
@@ -135,6 +137,13 @@ def test_the_states_of_a_child_on_the_page_are_those_of_the_code() -> None:
     shown = {names_in(row[0])[0]: set(names_in(row[1])) for row in rows(section)}
 
     assert shown == {state: set(following) for state, following in TRANSITIONS.items()}
+
+
+def test_the_states_of_nodes_and_their_runs_on_the_page_are_those_of_the_code() -> None:
+    section = page("docs/explanation/leases.md").split("## The states")[1].split("##")[0]
+    shown = [Change(start.strip("`"), event, end.strip("`")) for start, event, end in rows(section)]
+
+    assert shown == [*NODE_CHANGES, *LOCAL_CHANGES, *OWNER_CHANGES]
 
 
 def test_the_fields_of_a_crash_report_on_the_page_are_those_of_the_code() -> None:

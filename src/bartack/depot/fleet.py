@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -22,58 +22,29 @@ from bartack.depot.link import Answer
 from bartack.depot.postgres._carrier import Courier, Parcel
 from bartack.depot.postgres._content import download
 from bartack.depot.postgres._database import Database, Session
-from bartack.depot.postgres._lease import LEASE_S, Node, Page
+from bartack.depot.postgres._lease import Node, Page
 from bartack.depot.postgres._owner import Errands, seat_of
 from bartack.depot.postgres._run import Marked, PostgresRun, keep_program
 from bartack.depot.postgres._schema import check_version
+from bartack.depot.taken import FleetFacts, Taken
 from bartack.errors import JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
 
-POOL: Final = "default"
 FINISHED: Final = b'"step.finished"'
 """What a line has in it that records a finished step."""
-
-
-class FleetFacts(NamedTuple):
-    """What a node says of itself.
-
-    Attributes:
-        name: What people call it.
-        seat: Its directory, the same for all its lives; only one process at a time uses it.
-        boot: This start of the machine.
-        slots: How many runs it runs at a time.
-        pools: The queues that it takes runs from.
-        labels: What runs may need.
-        lease_s: How long its right to own runs lasts after a beat.
-    """
-
-    name: str
-    seat: Path
-    boot: str
-    slots: int
-    pools: Sequence[str] = (POOL,)
-    labels: Sequence[str] = ()
-    lease_s: float = LEASE_S
-
-
-class Taken(NamedTuple):
-    """A run that the node owns.
-
-    Attributes:
-        no: Its number in the database.
-        id: Its id.
-        team: Its team.
-        fence: The number of the ownership.
-        strikes: How often in a row its node has died.
-    """
-
-    no: int
-    id: str
-    team: str
-    fence: int
-    strikes: int
+# At most an equal share for each live node of the runs that wait. No more of them are counted than make a difference.
+_CLAIM: Final = (
+    "WITH asked AS (SELECT %s::int AS me, %s::int AS most), "
+    "nodes AS (SELECT greatest(count(*), 1) AS live FROM bartack.node x, bartack.node n, asked "
+    "WHERE x.id = asked.me AND n.state = 'live' AND n.slots > 0 AND n.until > clock_timestamp() AND n.pools && x.pools), "
+    "waiting AS (SELECT count(*) AS runs FROM (SELECT 1 FROM bartack.owner o, bartack.node x, asked "
+    "WHERE x.id = asked.me AND o.state = 'queued' AND o.pool = ANY (x.pools) "
+    "LIMIT (SELECT most * live FROM asked, nodes)) w) "
+    "SELECT c.run, c.id, c.team, c.fence, c.strikes FROM asked, nodes, waiting, "
+    "LATERAL bartack.claim(asked.me, least(asked.most, greatest(1, ceil(waiting.runs / nodes.live::float8)))::int) c"
+)
 
 
 class FleetNode(Node):
@@ -130,10 +101,8 @@ class Fleet(Closing):
         self._errands = Errands(database)
 
     def claim(self, most: int) -> list[Taken]:
-        """Own up to ``most`` runs that wait for such a node."""
-        rows = self._session.rows(
-            "SELECT run, id, team, fence, strikes FROM bartack.claim(%s, %s)", self.node.id, most
-        )
+        """Own up to ``most`` runs that wait for such a node, and of a short queue no more than its share."""
+        rows = self._session.rows(_CLAIM, self.node.id, most)
         return [Taken(*row) for row in rows]
 
     def owned(self) -> list[Taken]:

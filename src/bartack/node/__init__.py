@@ -4,7 +4,8 @@
 it, ``_hubs.py`` starts and watches the hubs, ``_guard.py`` keeps what a run raises from it, ``_warm.py`` forks hubs from one
 process that has imported everything, ``_start.py`` starts and stops the node from outside. ``_schedules.py`` starts runs at
 fixed times, and says why one time makes one run, whatever is killed when. ``_notices.py`` notifies people of what is held, and
-``_service.py`` makes the node a service of the system. ``fleet.py`` is a node of a database, one of many.
+``_service.py`` makes the node a service of the system. ``fleet.py`` is a node of a database, one of many;
+``_fleet_core.py`` decides for it, without I/O.
 """
 
 from __future__ import annotations

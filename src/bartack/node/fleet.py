@@ -2,8 +2,8 @@
 
     queued ──claim──▶ owned ──hub ends──▶ judged ──give back──▶ queued, resting, held or over
 
-Each run that the node owns has a thread, which brings the directory of the run up to date, starts its hub, waits for its end and
-judges that as for runs of one machine (``_core.py``). The loop claims, gives back and stops.
+``_fleet_core.py`` decides, without I/O: read it first. This is the loop around it, with its signals and descriptors. Each run that
+the node owns has a thread (``_work.py``).
 
 **Why no run has two owners at work.** The node renews its lease by beats. All its hubs, and the parents of their workers, commands
 and agents, read the lease from one page of shared memory: they stand still before the lease is over, and continue with the next
@@ -11,8 +11,6 @@ answer of the database (``runtime/hub/holding.py``). Another node buries this on
 sends then is refused by its fence. A node that learns that it is dead ends the lease page for good. Its hubs end and record
 nothing, and the node joins anew with another number. A node that is killed takes its hubs with it, by the end of a pipe
 (``depot/link.py``), and these take their trees.
-
-A run is given back when no process of its tree is left on this machine, not before.
 """
 
 from __future__ import annotations
@@ -22,45 +20,43 @@ import fcntl
 import os
 import select
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
 
-import msgspec
-
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.files import open_private
 from bartack.core.trust import make_private
-from bartack.depot import Job, Standing, Verdict
-from bartack.depot.fleet import Fleet, FleetFacts, Taken
-from bartack.depot.link import NodeLink
+from bartack.depot.fleet import Fleet
+from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
-from bartack.errors import (
-    DepotError,
-    DepotUnavailableError,
-    NodeRunningError,
-    TreeLockedError,
+from bartack.errors import DepotUnavailableError, NodeRunningError
+from bartack.node._core import REST_AFTER_S, Policy
+from bartack.node._fleet_core import (
+    HOLD_S,
+    BeginRun,
+    ClaimRuns,
+    EndLife,
+    FleetCore,
+    GiveBack,
+    Join,
+    KillRun,
+    LeaseView,
+    Moment,
+    Note,
+    Output,
+    StopRun,
+    WorkEnd,
 )
-from bartack.node._core import REST_AFTER_S, Ending, Policy, judge
-from bartack.node._hubs import Hub, RealHubs
-from bartack.node._node import describe
-from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
-from bartack.runtime.rundir.find import read_state
-from bartack.runtime.rundir.layout import RunDir
+from bartack.node._work import RunWork
 from bartack.supervision.process.lease import LeasePage
-from bartack.supervision.process.lock import take_tree_lock
 
 LOOK_S: Final = 1.0
 """The longest time between two looks at the queue: a beat that has seen something wakes the node sooner."""
-TREE_S: Final = 30.0
-"""How long the processes of a run may take to end after its hub."""
-AGAIN_US: Final = 5_000_000
-"""How long a run that this node could not begin waits for another one."""
+CLOSE_S: Final = 5.0
+"""How long this process waits for threads of runs that do not end, before it ends itself."""
 LOCK: Final = "lock"
 
 Say = Callable[[str], object]
@@ -73,157 +69,6 @@ def hub_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if not name.startswith("PG") and name not in {"BARTACK_ON", "BARTACK_DATABASE"}
     }
-
-
-def spawn_linked(
-    link: NodeLink, fence: int, lease: int, order: HubOrder, log: int, report: int
-) -> HubProcess:
-    """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
-    process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends with its link  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", "-s", "-m", order.module, *order.words],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-        cwd=order.workspace,
-        env=order.environ,
-        pass_fds=(report, lease, *link.fds),
-    )
-    assert process.stdin is not None
-    instructions = {
-        "report": report,
-        "sets": list(order.sets),
-        "rest_after_s": order.rest_after_s,
-        "lease": lease,
-        "link": list(link.fds),
-        "fence": fence,
-    }
-    with contextlib.suppress(BrokenPipeError), process.stdin:
-        process.stdin.write(msgspec.json.encode(instructions))
-    link.started()
-    return InterpreterProcess(process)
-
-
-class _Result(NamedTuple):
-    """What becomes of a run; ``refuses``: this node cannot run it."""
-
-    verdict: Verdict
-    refuses: bool = False
-
-
-class _OwnedRun:
-    """A run that the node owns, and the thread that takes care of it.
-
-    Attributes:
-        result: What becomes of it, when its hub and everything below that is gone.
-    """
-
-    def __init__(self, taken: Taken, fleet: Fleet, life: _Life) -> None:
-        self.taken = taken
-        self.result: _Result | None = None
-        self._fleet = fleet
-        self._life = life
-        self._hub: Hub | None = None
-        self._link: NodeLink | None = None
-        self._is_stopping = False
-        self._mutex = threading.Lock()
-        self.thread = threading.Thread(target=self._work, name=f"bartack {taken.id}", daemon=True)
-        self.thread.start()
-
-    def terminate(self) -> None:
-        """Ask its hub to stop, such that another node continues the run."""
-        with self._mutex:
-            self._is_stopping = True
-            if self._hub is not None:
-                self._hub.terminate()
-
-    def kill(self) -> None:
-        """End its hub at once."""
-        with self._mutex:
-            self._is_stopping = True
-            if self._link is not None:
-                self._link.close()
-
-    def _work(self) -> None:
-        try:
-            self.result = self._run()
-        except DepotUnavailableError as error:
-            self.result = self._later(f"the database did not answer: {error}")
-        except Exception as error:  # noqa: BLE001 - the boundary of one run: whatever is wrong with it, the node has others
-            # This node cannot run it; another one may.
-            self.result = self._refused(str(error) or type(error).__name__)
-        finally:
-            self._life.wake()
-
-    def _run(self) -> _Result:
-        taken, settings = self.taken, self._life.settings
-        path = self._fleet.prepare(taken, settings.runs)
-        run = RunDir(path)
-        job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
-        link = NodeLink(partial(self._fleet.take, taken, path), partial(self._fleet.call, taken))
-        spawn = partial(spawn_linked, link, taken.fence, self._life.lease)
-        hubs = RealHubs(settings.environ, spawn, settings.rest_after_s)
-        before = hubs.ending(job).progress
-        with link:
-            with self._mutex:
-                self._link = link
-                if self._is_stopping:
-                    return self._later("its node stops")
-            started = hubs.start(job)
-            if isinstance(started, Ending):
-                return self._judge(job, before, started)
-            self._wait(started)
-        self._wait_for_tree(run)
-        return self._judge(job, before, hubs.ending(job))
-
-    def _workspace(self, run: RunDir) -> str:
-        state = read_state(run)
-        assert state.run is not None
-        return run.workspace(state, None)
-
-    def _wait(self, hub: Hub) -> None:
-        with self._mutex:
-            self._hub = hub
-            if self._is_stopping:
-                hub.terminate()
-        while not hub.is_gone():
-            select.select([] if hub.fd is None else [hub.fd], [], [], LOOK_S)
-        with self._mutex:
-            self._hub = None
-            hub.close()
-
-    def _wait_for_tree(self, run: RunDir) -> None:
-        """Until nothing of the run is left here: another node may begin it as soon as it is given back."""
-        while True:
-            try:
-                os.close(take_tree_lock(str(run.tree_lock), TREE_S))
-            except TreeLockedError as error:
-                self._life.settings.say(f"{self.taken.id}: {error}")
-            else:
-                return
-
-    def _judge(self, job: Job, before: int, ending: Ending) -> _Result:
-        if ending.problem:
-            return self._refused(ending.problem)
-        has_progressed = ending.progress > before
-        standing = Standing(
-            job=job,
-            state="owned",
-            strikes=0 if has_progressed else self.taken.strikes,
-            progress=before,
-        )
-        settings = self._life.settings
-        verdict = judge(standing, ending, settings.clock.now_us(), settings.policy)
-        settings.say(describe(job, verdict, settings.clock.now_us()))
-        return _Result(verdict)
-
-    def _later(self, why: str) -> _Result:
-        due_us = self._life.settings.clock.now_us() + AGAIN_US
-        return _Result(Verdict(state="queued", due_us=due_us, strikes=self.taken.strikes, reason=why))
-
-    def _refused(self, why: str) -> _Result:
-        self._life.settings.say(f"{self.taken.id} cannot run here: {why}")
-        return _Result(Verdict(state="queued", strikes=self.taken.strikes, reason=why), refuses=True)
 
 
 class FleetSettings(NamedTuple):
@@ -242,6 +87,7 @@ class FleetSettings(NamedTuple):
         environ: The environment of hubs.
         rest_after_s: They stop when there is nothing to do for longer than this.
         policy: How patient it is.
+        hold_s: How long its runs stand still before it stops them.
         clock: What time it is.
     """
 
@@ -257,6 +103,7 @@ class FleetSettings(NamedTuple):
     environ: Mapping[str, str]
     rest_after_s: float = REST_AFTER_S
     policy: Policy = Policy()
+    hold_s: float = HOLD_S
     clock: Clock = SystemClock()
 
     @property
@@ -266,14 +113,20 @@ class FleetSettings(NamedTuple):
 
 
 class _Life:
-    """One life of a node: from the moment it joins until it leaves, or is declared dead."""
+    """What belongs to one life of a node: from the moment it joins until it leaves, or is declared dead.
 
-    def __init__(self, settings: FleetSettings) -> None:
-        self.settings = settings
-        self._wake_reader, self._wake_writer = os.pipe()
-        for fd in (self._wake_reader, self._wake_writer):
-            os.set_blocking(fd, False)
-        self._page, self.lease = LeasePage.create()
+    Args:
+        settings: What the node needs to know.
+        wake: Called when there is something to look at, in any thread.
+        ended: Called when the work on a run is over, in the thread of that.
+    """
+
+    def __init__(
+        self, settings: FleetSettings, wake: Callable[[], object], ended: Callable[[Taken, WorkEnd], object]
+    ) -> None:
+        self._settings = settings
+        self._ended = ended
+        self._page, self._lease = LeasePage.create()
         facts = FleetFacts(
             settings.name,
             settings.seat,
@@ -284,100 +137,52 @@ class _Life:
             settings.lease_s,
         )
         try:
-            self._fleet = Fleet(settings.team.database, facts, self._page, self.wake)
+            self.fleet = Fleet(settings.team.database, facts, self._page, wake)
         except BaseException:
-            self._close_descriptors()
+            os.close(self._lease)
             raise
-        self._owned: dict[int, _OwnedRun] = {}
-        self._is_away = False
+        self._works: dict[tuple[int, int], RunWork] = {}
 
     @property
-    def is_dead(self) -> bool:
-        """Whether the database has declared the node dead."""
-        return self._fleet.node.is_dead
+    def lease(self) -> LeaseView:
+        """Its lease, as the last beat has left it."""
+        node = self.fleet.node
+        return LeaseView("dead" if node.is_dead else node.state, self._page.left_s() > 0)
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether it takes no more runs."""
-        return self._fleet.node.state == "draining"
+    def begin(self, run: Taken) -> None:
+        """Begin the work on a run."""
+        settings = self._settings
+        self._works[run.no, run.fence] = RunWork(
+            run,
+            self.fleet,
+            settings.runs,
+            self._lease,
+            environ=settings.environ,
+            rest_after_s=settings.rest_after_s,
+            say=settings.say,
+            ended=self._ended,
+        )
 
-    def wake(self) -> None:
-        """Let the loop look; from any thread."""
-        with contextlib.suppress(OSError):
-            os.write(self._wake_writer, b"x")
+    def stop(self, run: Taken) -> None:
+        """Stop the hub of a run."""
+        self._works[run.no, run.fence].stop()
 
-    def look(self, *, takes: bool) -> bool:
-        """Give back what has ended, and claim what there is room for; whether it owns anything."""
-        try:
-            self._give_back()
-            free = self.settings.slots - len(self._owned)
-            if takes and free > 0:
-                self._claim(free)
-            self._note_away("")
-        except DepotUnavailableError as error:
-            self._note_away(str(error))
-        return bool(self._owned)
+    def kill(self, run: Taken) -> None:
+        """Kill the hub of a run."""
+        self._works[run.no, run.fence].kill()
 
-    def _note_away(self, problem: str) -> None:
-        if bool(problem) != self._is_away:
-            self._is_away = bool(problem)
-            self.settings.say(
-                f"the database does not answer: {problem}" if problem else "the database answers again"
-            )
-
-    def _claim(self, free: int) -> None:
-        self._fleet.claim(free)
-        # What it owns as the database has it: a claim whose answer was lost is begun, too.
-        for taken in self._fleet.owned():
-            if taken.no not in self._owned:
-                self.settings.say(f"{taken.id} begins here")
-                self._owned[taken.no] = _OwnedRun(taken, self._fleet, self)
-
-    def _give_back(self) -> None:
-        for number, owned in list(self._owned.items()):
-            if owned.result is None:
-                continue
-            verdict = owned.result.verdict
-            found = self._fleet.give_back(
-                owned.taken,
-                verdict.state,
-                verdict.due_us,
-                verdict.reason,
-                verdict.strikes,
-                refuses=owned.result.refuses,
-            )
-            if found is None:
-                self.settings.say(f"{owned.taken.id} has another owner by now")
-            elif found == "held":
-                self.settings.say(f"{owned.taken.id} is held: {verdict.reason}")
-            del self._owned[number]
-
-    def stop_runs(self) -> None:
-        """Shut all hubs down cleanly."""
-        for owned in self._owned.values():
-            owned.terminate()
-
-    def wait(self, signals: int, wait_s: float = LOOK_S) -> None:
-        """Wait until there is something to look at."""
-        select.select([self._wake_reader, signals], [], [], wait_s)
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._wake_reader, 4096):
-                pass
+    def forget(self, run: Taken) -> None:
+        """The work on a run is over."""
+        self._works.pop((run.no, run.fence), None)
 
     def close(self) -> None:
         """End it, with all hubs that are left."""
-        for owned in self._owned.values():
-            owned.kill()
-        for owned in self._owned.values():
-            owned.thread.join(TREE_S)
-        with contextlib.suppress(DepotError):
-            self._give_back()
-        self._fleet.close()
-        self._close_descriptors()
-
-    def _close_descriptors(self) -> None:
-        for fd in (self._wake_reader, self._wake_writer, self.lease):
-            os.close(fd)
+        for work in self._works.values():
+            work.kill()
+        for work in self._works.values():
+            work.join(CLOSE_S)
+        self.fleet.close()
+        os.close(self._lease)
 
 
 class FleetLoop:
@@ -389,7 +194,13 @@ class FleetLoop:
 
     def __init__(self, settings: FleetSettings) -> None:
         self._settings = settings
+        self._core = FleetCore(settings.slots, settings.policy, settings.hold_s)
+        self._life: _Life | None = None
+        self._has_joined = False
         self._signals = 0
+        self._ends: list[tuple[Taken, WorkEnd]] = []
+        self._mutex = threading.Lock()
+        self._wakes, self._waker = -1, -1
 
     def run(self) -> None:
         """Take and run runs until a signal comes, or until it is drained.
@@ -400,59 +211,132 @@ class FleetLoop:
         """
         make_private(self._settings.seat)
         make_private(self._settings.runs)
-        with _sitting(self._settings.seat), self._catching() as wakes:
-            is_first = True
-            while is_first or not self._signals:
-                try:
-                    if not self._live(wakes):
-                        return
-                    self._settings.say("this node was declared dead; it joins anew")
-                except DepotUnavailableError as error:
-                    if is_first:
-                        raise
-                    self._settings.say(f"it cannot join yet: {error}")
-                    select.select([wakes], [], [], LOOK_S)
-                is_first = False
+        with _sitting(self._settings.seat), self._catching():
+            try:
+                while not self._look():
+                    self._wait()
+            finally:
+                self._end_life()
 
-    def _live(self, wakes: int) -> bool:
-        """One life; whether there has to be another one."""
-        life = _Life(self._settings)
-        is_stopping = False
-        try:
-            while not life.is_dead:
-                leaves = self._signals > 0 or life.is_draining
-                owns = life.look(takes=not leaves)
-                if leaves and (not owns or self._signals > 1):
-                    return False
-                if leaves and not is_stopping:
-                    is_stopping = True
-                    self._settings.say("takes no more runs, and stops those that it has")
-                    life.stop_runs()
-                life.wait(wakes)
-        finally:
+    def _look(self) -> bool:
+        """Let the core decide, and carry out what it wants, until it wants nothing more; whether the node has ended."""
+        now = self._now()
+        with self._mutex:
+            ends, self._ends = self._ends, []
+        for run, end in ends:
+            if self._life is not None:
+                self._life.forget(run)
+            self._core.work_ended(run, end, now)
+        lease = LeaseView("live", is_valid=True) if self._life is None else self._life.lease
+        self._core.look(now, lease, self._signals)
+        while outputs := self._core.take():
+            self._carry_out(outputs)
+        return self._core.state == "ended"
+
+    def _carry_out(self, outputs: list[Output]) -> None:
+        is_away = False
+        for output in outputs:
+            if not isinstance(output, Join | ClaimRuns | GiveBack):
+                self._act(output)
+            elif not is_away:
+                try:
+                    self._ask(output)
+                except DepotUnavailableError as error:
+                    if not self._has_joined:
+                        raise
+                    is_away = True
+                    self._core.no_answer(str(error))
+
+    def _ask(self, statement: Join | ClaimRuns | GiveBack) -> None:
+        """Send a statement to the database, and report its answer."""
+        core = self._core
+        if isinstance(statement, Join):
+            self._life = _Life(self._settings, self._wake, self._work_ended)
+            self._has_joined = True
+            core.joined()
+            return
+        assert self._life is not None
+        fleet = self._life.fleet
+        if isinstance(statement, ClaimRuns):
+            fleet.claim(statement.most)
+            core.owns(fleet.owned())
+            return
+        verdict = statement.verdict
+        state, due_us, why = verdict.state, verdict.due_us, verdict.reason
+        refuses = statement.refuses
+        found = fleet.give_back(statement.run, state, due_us, why, verdict.strikes, refuses=refuses)
+        core.given_back(statement.run, found)
+
+    def _act(self, action: BeginRun | StopRun | KillRun | EndLife | Note) -> None:
+        if isinstance(action, Note):
+            self._settings.say(action.text)
+            return
+        assert self._life is not None
+        match action:
+            case BeginRun(run):
+                self._life.begin(run)
+            case StopRun(run):
+                self._life.stop(run)
+            case KillRun(run):
+                self._life.kill(run)
+            case EndLife():
+                self._end_life()
+
+    def _end_life(self) -> None:
+        life, self._life = self._life, None
+        if life is not None:
             life.close()
-        return True
+
+    def _now(self) -> Moment:
+        clock = self._settings.clock
+        return Moment(clock.monotonic_ns() / 1e9, clock.now_us())
+
+    # Waiting.
+
+    def _work_ended(self, run: Taken, end: WorkEnd) -> None:
+        """The work on a run is over; in any thread."""
+        with self._mutex:
+            self._ends.append((run, end))
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let the loop look; from any thread."""
+        with contextlib.suppress(OSError):
+            os.write(self._waker, b"x")
+
+    def _wait(self) -> None:
+        """Wait until there is something to look at."""
+        select.select([self._wakes], [], [], LOOK_S)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wakes, 4096):
+                pass
 
     @contextlib.contextmanager
-    def _catching(self) -> Generator[int]:
-        """Count signals to stop; gives a descriptor that one makes readable."""
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
+    def _catching(self) -> Generator[None]:
+        """Count signals to stop; each one wakes the loop."""
+        self._wakes, self._waker = os.pipe()
+        for fd in (self._wakes, self._waker):
+            os.set_blocking(fd, False)
 
         def note(number: int, frame: FrameType | None) -> None:
             self._signals += 1
 
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        wakeup = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
-            yield reader
+            yield
         finally:
             signal.set_wakeup_fd(wakeup)
             for number, handler in before.items():
                 signal.signal(number, handler)
-            os.close(reader)
-            os.close(writer)
+            self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        wakes, waker = self._wakes, self._waker
+        self._wakes, self._waker = -1, -1
+        os.close(wakes)
+        os.close(waker)
 
 
 @contextlib.contextmanager

@@ -15,9 +15,10 @@ from tests.postgres import new_database
 from tests.waiting import until
 
 from bartack.depot.elsewhere import Elsewhere
-from bartack.depot.fleet import Fleet, FleetFacts, Taken
+from bartack.depot.fleet import Fleet
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._run import PostgresRun
+from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
 from bartack.errors import BartackError, BlobMissingError, JournalOwnershipLostError
 from bartack.journal import BlobRef
@@ -132,6 +133,18 @@ def test_each_run_is_taken_once_by_nodes_that_claim_at_the_same_time(yard: Yard)
         thread.join(30)
 
     assert sorted(taken) == sorted(wanted)
+
+
+def test_a_node_takes_no_more_of_a_short_queue_than_its_share(yard: Yard) -> None:
+    one, two, other = yard.node("one"), yard.node("two"), yard.node("other", pools=("gpu",))
+    for _ in range(5):
+        yard.submit()
+    yard.submit(pool="gpu")
+
+    assert [len(fleet.claim(4)) for fleet in (one, two, other)] == [3, 1, 1]
+    yard.make_late(two)
+    assert len(one.claim(4)) == 1
+    assert one.claim(4) == []
 
 
 @pytest.mark.requirement("fleet-fence")

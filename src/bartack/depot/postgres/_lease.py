@@ -20,9 +20,9 @@ from uuid import UUID
 from bartack._version import __version__
 from bartack.core.closing import Closing
 from bartack.depot.postgres._database import Database, Session
+from bartack.depot.taken import LEASE_S
 from bartack.errors import DepotError, DepotUnavailableError
 
-LEASE_S: Final = 5.0
 MARGIN_S: Final = 1.0
 BEATS: Final = 5
 """Beats in the time of one lease."""

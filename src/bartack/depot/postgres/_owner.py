@@ -14,7 +14,8 @@ from uuid import UUID, uuid4
 
 from bartack.core.files import replace_file
 from bartack.depot.postgres._carrier import Courier, PostgresCarrier
-from bartack.depot.postgres._lease import GRACE_S, LEASE_S, Node, Page
+from bartack.depot.postgres._lease import GRACE_S, Node, Page
+from bartack.depot.taken import LEASE_S
 from bartack.errors import DepotError, JournalLockedError, JournalNotFoundError
 from bartack.journal import BlobRef
 

@@ -1,0 +1,97 @@
+"""What a node is to the database of its runs, and what it gets from there: values, and the states in which runs and nodes can be.
+
+``postgres/schema/0002.sql`` makes every change of these states. The tables here name all that are allowed, and why each happens:
+``docs/explanation/leases.md`` draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+POOL: Final = "default"
+LEASE_S: Final = 5.0
+"""How long the right to own runs lasts after a beat."""
+
+NodeState = Literal["live", "draining", "left", "dead"]
+OwnerState = Literal["queued", "owned", "resting", "held", "over"]
+
+
+class Change(NamedTuple):
+    """One row of a table of states.
+
+    Attributes:
+        start: The state before.
+        event: What happens.
+        end: The state after.
+    """
+
+    start: str
+    event: str
+    end: str
+
+
+NODE_CHANGES: Final = (
+    Change("live", "a person drains it", "draining"),
+    Change("live", "its process ends in order", "left"),
+    Change("draining", "its runs are gone", "left"),
+    Change("live", "its lease is over", "dead"),
+    Change("draining", "its lease is over", "dead"),
+)
+"""A node in the database."""
+
+OWNER_CHANGES: Final = (
+    Change("queued", "a node claims it", "owned"),
+    Change("owned", "it has ended", "over"),
+    Change("owned", "it has nothing to do", "resting"),
+    Change("owned", "its node stops or refuses it", "queued"),
+    Change("owned", "all nodes refuse it", "held"),
+    Change("owned", "its node is declared dead", "queued"),
+    Change("owned", "its node is declared dead for the third time", "held"),
+    Change("resting", "its time has come", "queued"),
+    Change("resting", "a person gives it to the nodes", "queued"),
+    Change("held", "a person gives it to the nodes", "queued"),
+    Change("over", "a person gives it to the nodes", "queued"),
+)
+"""A run of a pool in the database. A process that owns one run for a moment leaves it in the state in which it was."""
+
+
+class FleetFacts(NamedTuple):
+    """What a node says of itself.
+
+    Attributes:
+        name: What people call it.
+        seat: Its directory, the same for all its lives; only one process at a time uses it.
+        boot: This start of the machine.
+        slots: How many runs it runs at a time.
+        pools: The queues that it takes runs from.
+        labels: What runs may need.
+        lease_s: How long its right to own runs lasts after a beat.
+    """
+
+    name: str
+    seat: Path
+    boot: str
+    slots: int
+    pools: Sequence[str] = (POOL,)
+    labels: Sequence[str] = ()
+    lease_s: float = LEASE_S
+
+
+class Taken(NamedTuple):
+    """A run that the node owns.
+
+    Attributes:
+        no: Its number in the database.
+        id: Its id.
+        team: Its team.
+        fence: The number of the ownership.
+        strikes: How often in a row its node has died.
+    """
+
+    no: int
+    id: str
+    team: str
+    fence: int
+    strikes: int

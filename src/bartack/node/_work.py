@@ -1,0 +1,183 @@
+"""The work of a node on one run of a database: a thread prepares the directory of the run, starts its hub and waits for its end.
+
+What becomes of the run then is decided in ``_fleet_core.py``. The work is over when no process of the tree of the run is left on
+this machine, not before: another node may begin the run as soon as it is given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.depot import Job
+from bartack.depot.fleet import Fleet
+from bartack.depot.link import NodeLink
+from bartack.depot.taken import Taken
+from bartack.errors import DepotUnavailableError, TreeLockedError
+from bartack.node._core import Ending
+from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, WorkEnd
+from bartack.node._hubs import Hub, RealHubs
+from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.layout import RunDir
+from bartack.supervision.process.lock import take_tree_lock
+
+LOOK_S: Final = 1.0
+TREE_S: Final = 30.0
+"""How long the processes of a run may take to end after its hub, before that is noted."""
+
+
+def spawn_linked(
+    link: NodeLink, fence: int, lease: int, order: HubOrder, log: int, report: int
+) -> HubProcess:
+    """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
+    process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends with its link  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-P", "-s", "-m", order.module, *order.words],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        cwd=order.workspace,
+        env=order.environ,
+        pass_fds=(report, lease, *link.fds),
+    )
+    assert process.stdin is not None
+    instructions = {
+        "report": report,
+        "sets": list(order.sets),
+        "rest_after_s": order.rest_after_s,
+        "lease": lease,
+        "link": list(link.fds),
+        "fence": fence,
+    }
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(msgspec.json.encode(instructions))
+    link.started()
+    return InterpreterProcess(process)
+
+
+class RunWork:
+    """The work on a run that the node owns; see the module. It begins when it is made.
+
+    Args:
+        taken: The run.
+        fleet: The node, in the database.
+        runs: Where the directories of runs are.
+        lease: The descriptor of the lease page.
+        environ: The environment of the hub.
+        rest_after_s: The hub stops when there is nothing to do for longer than this.
+        say: Takes a line about what the node does.
+        ended: Called in the thread when the work is over.
+    """
+
+    def __init__(
+        self,
+        taken: Taken,
+        fleet: Fleet,
+        runs: Path,
+        lease: int,
+        *,
+        environ: Mapping[str, str],
+        rest_after_s: float,
+        say: Callable[[str], object],
+        ended: Callable[[Taken, WorkEnd], object],
+    ) -> None:
+        self.taken = taken
+        self._fleet = fleet
+        self._runs = runs
+        self._lease = lease
+        self._environ = environ
+        self._rest_after_s = rest_after_s
+        self._say = say
+        self._ended = ended
+        self._hub: Hub | None = None
+        self._link: NodeLink | None = None
+        self._is_stopping = False
+        self._mutex = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name=f"bartack {taken.id}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask its hub to stop, such that another node can continue the run."""
+        with self._mutex:
+            self._is_stopping = True
+            if self._hub is not None:
+                self._hub.terminate()
+
+    def kill(self) -> None:
+        """End its hub at once."""
+        with self._mutex:
+            self._is_stopping = True
+            if self._link is not None:
+                self._link.close()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the work is over, no longer than this."""
+        self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        end: WorkEnd
+        try:
+            end = self._run()
+        except DepotUnavailableError as error:
+            end = Postponed(f"the database did not answer: {error}")
+        except Exception as error:  # noqa: BLE001 - the boundary of one run: whatever is wrong with it, the node has others
+            end = CannotRun(str(error) or type(error).__name__)
+        self._ended(self.taken, end)
+
+    def _run(self) -> WorkEnd:
+        taken = self.taken
+        path = self._fleet.prepare(taken, self._runs)
+        run = RunDir(path)
+        job = Job(run=taken.id, path=str(path), workspace=_workspace(run))
+        link = NodeLink(partial(self._fleet.take, taken, path), partial(self._fleet.call, taken))
+        spawn = partial(spawn_linked, link, taken.fence, self._lease)
+        hubs = RealHubs(self._environ, spawn, self._rest_after_s)
+        before = hubs.ending(job).progress
+        with link:
+            with self._mutex:
+                self._link = link
+                if self._is_stopping:
+                    return Postponed("its node stops")
+            started = hubs.start(job)
+            if isinstance(started, Ending):
+                return HubEnded(job, before, started)
+            self._wait(started)
+        self._wait_for_tree(run)
+        return HubEnded(job, before, hubs.ending(job))
+
+    def _wait(self, hub: Hub) -> None:
+        with self._mutex:
+            self._hub = hub
+            if self._is_stopping:
+                hub.terminate()
+        while not hub.is_gone():
+            select.select([] if hub.fd is None else [hub.fd], [], [], LOOK_S)
+        with self._mutex:
+            self._hub = None
+            hub.close()
+
+    def _wait_for_tree(self, run: RunDir) -> None:
+        while True:
+            try:
+                os.close(take_tree_lock(str(run.tree_lock), TREE_S))
+            except TreeLockedError as error:
+                self._say(f"{self.taken.id}: {error}")
+            else:
+                return
+
+
+def _workspace(run: RunDir) -> str:
+    state = read_state(run)
+    assert state.run is not None
+    return run.workspace(state, None)
