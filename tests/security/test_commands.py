@@ -90,6 +90,8 @@ CALLS: Final[dict[str, list[str]]] = {
     "db init": ["--on", "postgresql://127.0.0.1:1/none"],
     "db check": ["--on", "postgresql://127.0.0.1:1/none"],
     "db stats": ["--on", "postgresql://127.0.0.1:1/none"],
+    "nodes list": ["--on", "postgresql://127.0.0.1:1/none"],
+    "nodes drain": ["a", "--on", "postgresql://127.0.0.1:1/none"],
     "move": ["RUN", "--on", "postgresql://127.0.0.1:1/none"],
     "pull": ["RUN", "--on", "postgresql://127.0.0.1:1/none", "--whole"],
     "clean": ["--yes", "--worktrees"],
