@@ -103,6 +103,8 @@ ELSEWHERE = {
     "NodeStartError",
     "NodeVersionError",
     "WorkspaceGoneError",
+    "NoNodeError",
+    "RunHeldError",
     "ScheduleError",
     "ScheduleNotFoundError",
     "ServiceError",

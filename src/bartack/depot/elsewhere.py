@@ -29,6 +29,8 @@ KEPT_FILE: Final = "kept.json"
 NODE: Final = "node:"
 """Instead of a database: the directory is the working copy of a node of this machine, which alone knows the database."""
 LARGEST: Final = 64 * 1024
+TEAM: Final = "default"
+"""Whose run one is in a database where no team was named."""
 
 
 class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -56,9 +56,14 @@ class Parcel:
 
 
 class Courier:
-    """The thread; see the module. One run has one commit under way at a time."""
+    """The thread; see the module. One run has one commit under way at a time.
+
+    Attributes:
+        counts: How many commits were sent, and with how many statements.
+    """
 
     def __init__(self, database: Database) -> None:
+        self.counts = 0, 0
         self._session = database.session()
         self._database = database
         self._waiting: list[Parcel] = []
@@ -117,6 +122,7 @@ class Courier:
         batch = [parcel for parcel in batch if _upload(connection, parcel)]
         if not batch:
             return []
+        self.counts = self.counts[0] + len(batch), self.counts[1] + 1
         outcomes = dict(
             connection.execute(
                 "SELECT run, outcome FROM bartack.append(%s, %s, %s, %s, %s, %s)",
