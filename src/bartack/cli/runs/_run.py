@@ -28,7 +28,7 @@ from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
 from bartack.config.project import PATCHWORK
-from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
@@ -190,7 +190,7 @@ def _run_program(
         options.sets,
         note=lambda text: write_note(printable(text)),
         warn=_warn,
-        kept=where,
+        home=None if where is None else Home(where),
     )
     if where is not None and kept.is_for_nodes:
         return _give_to_nodes(made, where, kept, detaching.priority, shown, detach=detaching.detach)

@@ -1,0 +1,146 @@
+"""What a node of a database does beside its runs: work that is due for all nodes, schedules, and directories that it needs no more.
+
+A thread with a connection of its own, because none of that is urgent. Which node does what is decided by the database: each piece
+of work is a row, and a row that another node has locked is passed over.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from os import close
+from pathlib import Path
+from typing import Final, Protocol
+
+from bartack.core.clock import Clock, SystemClock
+from bartack.core.closing import Closing
+from bartack.depot.timetable import FleetSchedule, Timetable
+from bartack.errors import BartackError, DepotSchemaError, DepotUnavailableError, TreeLockedError
+from bartack.node._cron import next_time
+from bartack.runtime.hub.planned import first_entries
+from bartack.runtime.rundir.layout import RunDir
+from bartack.supervision.process.lock import take_tree_lock
+
+LOOK_S: Final = 2.0
+"""How often to look whether something is due: schedules are exact to a minute."""
+MOST_STARTS: Final = 20
+"""In one look."""
+TIDY_EVERY: Final = 1800
+"""Directories are looked at after this number of looks."""
+KEPT_US: Final = 24 * 3600 * 1_000_000
+"""How long the directory of a run stays that the node does not own any more."""
+
+Say = Callable[[str], object]
+
+
+class Worker(Protocol):
+    """What a node can do for all; see ``Fleet``."""
+
+    def do_chores(self) -> list[str]:
+        """Do what is due; returns what was done."""
+        ...
+
+
+class Chores(Closing):
+    """The thread; see the module.
+
+    Attributes:
+        misfit: Why this version of Bartack does not work with the database any more.
+
+    Args:
+        worker: Does what is due for all.
+        timetable: The schedules.
+        runs: Where the directories of runs are.
+        owned: Returns the ids of the runs that the node owns.
+        say: Takes a line about what was done.
+        wake: Called when ``misfit`` is known.
+        clock: What time it is on this machine.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        timetable: Timetable,
+        runs: Path,
+        owned: Callable[[], Collection[str]],
+        say: Say,
+        wake: Callable[[], object],
+        clock: Clock | None = None,
+    ) -> None:
+        self.misfit: DepotSchemaError | None = None
+        self._worker = worker
+        self._timetable = timetable
+        self._runs = runs
+        self._owned = owned
+        self._say = say
+        self._wake = wake
+        self._clock = clock or SystemClock()
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="bartack-chores", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; what is under way is finished."""
+        self._ends.set()
+        if self._thread.ident is not None:
+            self._thread.join(30)
+
+    def _work(self) -> None:
+        looks = 0
+        while not self._ends.wait(LOOK_S) and self.misfit is None:
+            try:
+                self.look()
+            except DepotUnavailableError:
+                continue  # the loop of the node reports that
+            except DepotSchemaError as error:
+                self.misfit = error
+                self._wake()
+            except Exception as error:  # noqa: BLE001 - the boundary of what is not urgent: the node has runs
+                self._say(f"a chore failed: {error}")
+            looks += 1
+            if looks % TIDY_EVERY == 0:
+                remove_lost(self._runs, self._owned(), self._clock.now_us())
+
+    def look(self) -> None:
+        """Do what is due now."""
+        self._worker.do_chores()
+        for _ in range(MOST_STARTS):
+            started = self._timetable.start_next(_following, first_entries)
+            if started is None:
+                return
+            self._say(f"schedule {started.name}: {started.problem or f'{started.run} is queued'}")
+
+
+def _following(schedule: FleetSchedule, after_us: int) -> int:
+    return next_time(schedule.name, schedule.cron, schedule.zone, after_us)
+
+
+def remove_lost(runs: Path, owned: Collection[str], now_us: int) -> list[str]:
+    """Remove the directories of runs that the node has not owned for a day, which are copies of what is in the database."""
+    gone: list[str] = []
+    for path in sorted(runs.iterdir()) if runs.is_dir() else ():
+        if path.name in owned or not path.name.startswith("run-"):
+            continue
+        # The directory changes when a file of it is replaced, and the journal with every entry.
+        times = [place.stat().st_mtime_ns // 1000 for place in (path, path / "journal.ndjson") if place.exists()]
+        if times and now_us - max(times) > KEPT_US and _remove(path):
+            gone.append(path.name)
+    return gone
+
+
+def _remove(path: Path) -> bool:
+    try:
+        lock = take_tree_lock(str(RunDir(path).tree_lock), 0)
+    except (TreeLockedError, BartackError, OSError):
+        return False  # something of it still runs here
+    try:
+        with suppress(OSError):
+            shutil.rmtree(path)
+    finally:
+        close(lock)
+    return not path.exists()
