@@ -66,6 +66,14 @@ class Home(NamedTuple):
     key: str = ""
 
 
+class KeyKnownError(Exception):
+    """A run was not created because there is one of its key; ``run`` is its id."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(run)
+
+
 def write_elsewhere(directory: Path, where: Elsewhere) -> None:
     """Note in the directory of a run where the run is kept. It is durable when this returns."""
     key = user_key(make=True)

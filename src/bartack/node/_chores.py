@@ -127,7 +127,9 @@ def remove_lost(runs: Path, owned: Collection[str], now_us: int) -> list[str]:
         if path.name in owned or not path.name.startswith("run-"):
             continue
         # The directory changes when a file of it is replaced, and the journal with every entry.
-        times = [place.stat().st_mtime_ns // 1000 for place in (path, path / "journal.ndjson") if place.exists()]
+        times = [
+            place.stat().st_mtime_ns // 1000 for place in (path, path / "journal.ndjson") if place.exists()
+        ]
         if times and now_us - max(times) > KEPT_US and _remove(path):
             gone.append(path.name)
     return gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bartack.cli.app._database import open_team
@@ -9,12 +10,23 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._watch import watch_run
+from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
     from bartack.cli.app._database import DatabaseOptions
     from bartack.cli.live._choose import ViewName
-    from bartack.depot.elsewhere import Elsewhere
-    from bartack.runtime.rundir.layout import RunDir
+    from bartack.depot.elsewhere import Elsewhere, Home
+
+
+def find_known(home: Home, runs: Path) -> RunDir | None:
+    """The run of a key, with a directory below ``runs``; ``None`` if there is none.
+
+    Raises:
+        UsageError: There is no such team.
+    """
+    team = open_team(home.where)
+    found = team.find_key(home.team, home.key)
+    return None if found is None else RunDir(team.place(found, runs))
 
 
 def queue_for_nodes(run: RunDir, where: Elsewhere, kept: DatabaseOptions, priority: int | None) -> None:

@@ -23,7 +23,7 @@ from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
 from bartack.depot._archive import PROGRAM, unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
-from bartack.depot.elsewhere import TEAM
+from bartack.depot.elsewhere import TEAM, KeyKnownError
 from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
@@ -61,14 +61,6 @@ class _Row(NamedTuple):
     is_alive: bool
     has_lease: bool | None
     seen_us: int | None
-
-
-class KeyKnownError(Exception):
-    """A run was not created because there is one of its key; ``run`` is its id."""
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-        super().__init__(run)
 
 
 class Marked(msgspec.Struct):

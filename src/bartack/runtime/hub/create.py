@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from bartack.core.flaws import unknown_name
 from bartack.core.git_shield import shield
 from bartack.core.trust import check_private
 from bartack.depot import FileRuns, Workspace, user_workspaces
-from bartack.depot.elsewhere import Home, write_elsewhere
+from bartack.depot.elsewhere import Home, KeyKnownError, write_elsewhere
 from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability
 from bartack.runtime.hub.launch import check_telemetry
@@ -232,7 +233,11 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
         write_elsewhere(run.path, plan.home.where)
         run.team, run.key = plan.home.team, plan.home.key
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
-    run.create([first], durability=plan.durability, veil=veil)
+    try:
+        run.create([first], durability=plan.durability, veil=veil)
+    except KeyKnownError:
+        shutil.rmtree(run.path)
+        raise
     if disk is None:
         user_workspaces().add(Workspace(created.workspace, str(plan.state_dir)))
     return run
