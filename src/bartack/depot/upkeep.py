@@ -76,10 +76,12 @@ class Ended(NamedTuple):
     Attributes:
         id: Its id.
         summary: What lists show of it, as JSON.
+        size_bytes: How long its journal is.
     """
 
     id: str
     summary: bytes
+    size_bytes: int
 
 
 class Wait(NamedTuple):
@@ -171,13 +173,15 @@ class Upkeep:
         last = 0
         while True:
             rows = self._session.rows(
-                "SELECT r.no, r.id, r.summary FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.no > %s "
+                "SELECT r.no, r.id, r.summary, "
+                "(SELECT coalesce(sum(octet_length(j.lines)), 0)::bigint FROM bartack.journal j WHERE j.run = r.no) "
+                "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.no > %s "
                 "AND o.state <> 'owned' AND r.summary IS NOT NULL ORDER BY r.no LIMIT %s",
                 last,
                 BATCH,
             )
-            for _, run_id, summary in rows:
-                yield Ended(run_id, bytes(summary))
+            for _, run_id, summary, size_bytes in rows:
+                yield Ended(run_id, bytes(summary), size_bytes)
             if len(rows) < BATCH:
                 return
             last = rows[-1][0]

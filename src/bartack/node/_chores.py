@@ -6,18 +6,17 @@ of work is a row, and a row that another node has locked is passed over.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
-from collections.abc import Callable, Collection
-from contextlib import suppress
-from os import close
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
 from bartack.depot.timetable import FleetSchedule, Timetable
-from bartack.errors import BartackError, DepotSchemaError, DepotUnavailableError, TreeLockedError
+from bartack.errors import DepotSchemaError, DepotUnavailableError, TreeLockedError
 from bartack.node._cron import next_time
 from bartack.runtime.hub.planned import first_entries
 from bartack.runtime.rundir.layout import RunDir
@@ -32,7 +31,13 @@ TIDY_EVERY: Final = 1800
 KEPT_US: Final = 24 * 3600 * 1_000_000
 """How long the directory of a run stays that the node does not own any more."""
 
+LOST: Final = ".lost-"
+"""How the names of directories begin that are being removed."""
+JOURNAL: Final = "journal.ndjson"
+
 Say = Callable[[str], object]
+PutAside = Callable[[Path], Path | None]
+"""Renames the directory of a run; ``None`` if the node owns the run."""
 
 
 class Worker(Protocol):
@@ -53,7 +58,7 @@ class Chores(Closing):
         worker: Does what is due for all.
         timetable: The schedules.
         runs: Where the directories of runs are.
-        owned: Returns the ids of the runs that the node owns.
+        put_aside: Renames the directory of a run that the node needs no more.
         say: Takes a line about what was done.
         wake: Called when ``misfit`` is known.
         clock: What time it is on this machine.
@@ -64,7 +69,7 @@ class Chores(Closing):
         worker: Worker,
         timetable: Timetable,
         runs: Path,
-        owned: Callable[[], Collection[str]],
+        put_aside: PutAside,
         say: Say,
         wake: Callable[[], object],
         clock: Clock | None = None,
@@ -73,7 +78,7 @@ class Chores(Closing):
         self._worker = worker
         self._timetable = timetable
         self._runs = runs
-        self._owned = owned
+        self._put_aside = put_aside
         self._say = say
         self._wake = wake
         self._clock = clock or SystemClock()
@@ -104,7 +109,7 @@ class Chores(Closing):
                 self._say(f"a chore failed: {error}")
             looks += 1
             if looks % TIDY_EVERY == 0:
-                remove_lost(self._runs, self._owned(), self._clock.now_us())
+                remove_lost(self._runs, self._put_aside, self._clock.now_us())
 
     def look(self) -> None:
         """Do what is due now."""
@@ -120,29 +125,32 @@ def _following(schedule: FleetSchedule, after_us: int) -> int:
     return next_time(schedule.name, schedule.cron, schedule.zone, after_us)
 
 
-def remove_lost(runs: Path, owned: Collection[str], now_us: int) -> list[str]:
+def remove_lost(runs: Path, put_aside: PutAside, now_us: int) -> list[str]:
     """Remove the directories of runs that the node has not owned for a day, which are copies of what is in the database."""
     gone: list[str] = []
     for path in sorted(runs.iterdir()) if runs.is_dir() else ():
-        if path.name in owned or not path.name.startswith("run-"):
-            continue
-        # The directory changes when a file of it is replaced, and the journal with every entry.
-        times = [
-            place.stat().st_mtime_ns // 1000 for place in (path, path / "journal.ndjson") if place.exists()
-        ]
-        if times and now_us - max(times) > KEPT_US and _remove(path):
+        if path.name.startswith(LOST):
+            shutil.rmtree(path, ignore_errors=True)  # a node was killed here
+        elif path.name.startswith("run-") and _is_old(path, now_us) and _remove(path, put_aside):
             gone.append(path.name)
     return gone
 
 
-def _remove(path: Path) -> bool:
+def _is_old(path: Path, now_us: int) -> bool:
+    # The directory changes when a file of it is replaced, and the journal with every entry.
+    times = [place.stat().st_mtime_ns // 1000 for place in (path, path / JOURNAL) if place.exists()]
+    return bool(times) and now_us - max(times) > KEPT_US
+
+
+def _remove(path: Path, put_aside: PutAside) -> bool:
     try:
         lock = take_tree_lock(str(RunDir(path).tree_lock), 0)
-    except (TreeLockedError, BartackError, OSError):
+    except (TreeLockedError, OSError):
         return False  # something of it still runs here
     try:
-        with suppress(OSError):
-            shutil.rmtree(path)
+        aside = put_aside(path)
     finally:
-        close(lock)
-    return not path.exists()
+        os.close(lock)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+    return aside is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.depot.yard import Yard
 
+from bartack.depot.team import Team
 from bartack.depot.timetable import FleetSchedule, Started, Timetable
 from bartack.errors import ScheduleError, ScheduleNotFoundError
 from bartack.journal import Draft
@@ -76,9 +77,10 @@ def test_each_time_is_used_once_by_nodes_that_look_at_the_same_time(yard: Yard) 
     begin = threading.Barrier(3)
 
     def look() -> None:
-        timetable = Timetable(type(yard.team)(yard.team.where))
-        begin.wait(10)
-        found.extend(start_all(timetable))
+        team = Team(yard.team.where)
+        with team.database:
+            begin.wait(10)
+            found.extend(start_all(Timetable(team)))
 
     threads = [threading.Thread(target=look) for _ in range(3)]
     for thread in threads:

@@ -342,12 +342,13 @@ def test_each_chore_that_is_due_is_done_once_by_one_of_the_nodes(yard: Yard) -> 
 @pytest.mark.requirement("fleet-chores")
 def test_the_next_partition_is_there_before_its_first_run(yard: Yard) -> None:
     yard.submit()
-    yard.node().do_chores()
+    fleet = yard.node()
+    fleet.do_chores()
 
     assert yard.rows("SELECT to_regclass('bartack.journal_1') IS NOT NULL") == [(True,)]
     yard.rows("SELECT setval(pg_get_serial_sequence('bartack.run', 'no'), 100000)")
     run_id = yard.submit()
-    (taken,) = [run for run in yard.node().claim(10) if run.id == run_id]
+    (taken,) = [run for run in fleet.claim(10) if run.id == run_id]
     assert yard.rows("SELECT run FROM bartack.journal_1") == [(taken.no,)]
 
 

@@ -84,3 +84,4 @@ class Yard:
             fleet.close()
             os.close(fd)
         self.database.close()
+        self.team.database.close()

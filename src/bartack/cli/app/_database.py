@@ -142,10 +142,12 @@ def wait_of(run: RunDir) -> Wait | None:
         return None
     from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - other runs are shown faster without it
 
-    try:
-        return Upkeep(open_team(where)).wait_of(run.id)
-    except DepotError:
-        return None
+    team = open_team(where)
+    with team.database:
+        try:
+            return Upkeep(team).wait_of(run.id)
+        except DepotError:
+            return None
 
 
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._watch import watch_run
+from bartack.errors import DepotError
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
     """Show a run that is queued, until it has ended or a person leaves the view; only name it with ``detach``."""
     if not detach:
         return watch_run(run, view, "attach")
+    with suppress(DepotError):
+        run.check_readable()  # its journal comes here, by which commands find it in this workspace
     if view == "json":
         write_json({"run": run.id, "dir": str(run.path), "state": "queued", "reason": ""})
     else:
