@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.postgres import new_database
 
+from bartack.cli.nodes._fleet import node_telemetry
 from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.postgres._database import Database
 from bartack.depot.team import Team
@@ -18,6 +19,7 @@ from bartack.node._cron import next_time
 from bartack.runtime.hub.planned import first_entries
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
+from bartack.telemetry.catalogue import NodeJoined
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 PROGRAM = """\
@@ -50,8 +52,8 @@ def on(database: Database) -> tuple[str, str]:
     return "--on", f"postgresql://bartack@/{name}?host={folder}"
 
 
-def submit(call: Call, on: tuple[str, str], *words: str) -> str:
-    done = call("run", *on, "--detach", "--view", "json", *words, "main.py", "Ann")
+def submit(run: Call, on: tuple[str, str], *words: str) -> str:
+    done = run("run", *on, "--detach", "--view", "json", *words, "main.py", "Ann")
     assert done.returncode == 0, done.stderr
     run: str = json.loads(done.stdout.splitlines()[-1])["run"]
     return run
@@ -59,48 +61,69 @@ def submit(call: Call, on: tuple[str, str], *words: str) -> str:
 
 @pytest.mark.requirement("fleet-teams")
 def test_a_run_of_a_team_that_is_at_its_limit_stays_queued_and_status_says_so(
-    call: Call, database: Database, on: tuple[str, str]
+    run: Call, database: Database, on: tuple[str, str]
 ) -> None:
-    assert "at most 0 runs" in call("teams", "set", "slow", "--max-running", "0", *on).stderr
-    run_id = submit(call, on, "--team", "slow")
+    assert "at most 0 runs" in run("teams", "set", "slow", "--max-running", "0", *on).stderr
+    run_id = submit(run, on, "--team", "slow")
     database.shared.rows(
         "SELECT bartack.join_fleet('alpha', gen_random_uuid(), 'boot', '0', 4, 60, ARRAY['default'], ARRAY[]::text[], 1, 3)"
     )
 
-    shown = call("status", run_id)
+    shown = run("status", run_id)
 
     assert "the team 'slow' has 0 runs at once, and that many now" in shown.stdout, shown.stderr
-    assert json.loads(call("status", run_id, "--json").stdout)["queue"].startswith("queued: the team 'slow'")
-    listed = call("teams", "list", *on).stdout.splitlines()
+    assert json.loads(run("status", run_id, "--json").stdout)["queue"].startswith("queued: the team 'slow'")
+    listed = run("teams", "list", *on).stdout.splitlines()
     assert [" ".join(line.split()) for line in listed] == [
         "default 0 running, 0 queued",
         "slow 0 of 0 running, 1 queued",
     ]
-    refused = call("run", *on, "--team", "nobody", "main.py", "Ann")
+    refused = run("run", *on, "--team", "nobody", "main.py", "Ann")
     assert "bartack teams set nobody" in refused.stderr
+
+
+@pytest.mark.requirement("fleet-teams")
+def test_settings_choose_the_team_and_the_nodes_of_a_run(
+    run: Call, database: Database, on: tuple[str, str], place: Path
+) -> None:
+    (place / "bartack.toml").write_text(
+        '[run]\nteam = "slow"\npool = "batch"\nneeds = ["gpu"]\npriority = 5\n', encoding="utf-8"
+    )
+    run("teams", "set", "slow", *on)
+
+    submit(run, on)
+    submit(run, on, "--team", "default", "--pool", "fast", "--need", "tpu", "--priority", "-1")
+    added = run("schedules", "add", "nightly", *on, "--cron", "0 3 * * *", "--", "run", "main.py", "Ann")
+
+    assert added.returncode == 0, added.stderr
+    chosen = "SELECT r.team, o.pool, o.needs, o.priority FROM bartack.owner o JOIN bartack.run r ON r.no = o.run ORDER BY r.no"
+    assert database.shared.rows(chosen) == [("slow", "batch", ["gpu"], 5), ("default", "fast", ["tpu"], -1)]
+    assert database.shared.rows("SELECT team, pool, needs, priority FROM bartack.schedule") == [
+        ("slow", "batch", ["gpu"], 5)
+    ]
 
 
 @pytest.mark.requirement("fleet-keys")
 def test_a_key_that_is_known_shows_its_run_and_makes_none(
-    call: Call, database: Database, on: tuple[str, str], place: Path
+    run: Call, database: Database, on: tuple[str, str], place: Path
 ) -> None:
-    first = submit(call, on, "--key", "order-7")
+    first = submit(run, on, "--key", "order-7")
 
-    assert submit(call, on, "--key", "order-7") == first
-    assert submit(call, on, "--key", "order-8") != first
+    assert submit(run, on, "--key", "order-7") == first
+    assert submit(run, on, "--key", "order-8") != first
     assert database.shared.rows("SELECT count(*) FROM bartack.run") == [(2,)]
     assert len([*(place / ".bartack/runs").iterdir()]) == 2
 
 
 @pytest.mark.requirement("fleet-no-node")
-def test_what_no_node_has_is_shown_with_a_remedy(call: Call, database: Database, on: tuple[str, str]) -> None:
-    run_id = submit(call, on, "--need", "gpu")
+def test_what_no_node_has_is_shown_with_a_remedy(run: Call, database: Database, on: tuple[str, str]) -> None:
+    run_id = submit(run, on, "--need", "gpu")
     database.shared.rows("UPDATE bartack.owner SET queued = queued - interval '2 minutes'")
     database.shared.rows(
         "SELECT bartack.join_fleet('alpha', gen_random_uuid(), 'boot', '0', 4, 60, ARRAY['default'], ARRAY[]::text[], 1, 3)"
     )
 
-    shown = call("status", run_id).stdout
+    shown = run("status", run_id).stdout
 
     assert "no node of pool 'default' has the label 'gpu'" in shown
     assert "BT376" in shown
@@ -108,29 +131,29 @@ def test_what_no_node_has_is_shown_with_a_remedy(call: Call, database: Database,
 
 @pytest.mark.requirement("fleet-held")
 def test_a_held_run_is_named_with_its_reason_where_a_command_meets_it(
-    call: Call, database: Database, on: tuple[str, str]
+    run: Call, database: Database, on: tuple[str, str]
 ) -> None:
-    run_id = submit(call, on)
-    assert "1 run is held" in call("db", "restored", *on).stderr
+    run_id = submit(run, on)
+    assert "1 run is held" in run("db", "restored", *on).stderr
 
-    watched = call("watch", run_id)
+    watched = run("watch", run_id)
 
     assert watched.returncode == 9
     assert "BT377" in watched.stderr
     assert "the database was restored from a backup" in watched.stderr
     assert "bartack resume RUN --on DATABASE" in watched.stderr
-    assert "held: the database was restored" in call("status", run_id).stdout
-    resumed = call("resume", run_id, *on, "--detach")
+    assert "held: the database was restored" in run("status", run_id).stdout
+    resumed = run("resume", run_id, *on, "--detach")
     assert resumed.returncode == 0, resumed.stderr
     assert database.shared.rows("SELECT state FROM bartack.owner") == [("queued",)]
 
 
 @pytest.mark.requirement("fleet-schedules")
 def test_a_schedule_makes_a_run_of_the_program_that_was_there_when_it_was_added(
-    call: Call, database: Database, on: tuple[str, str], place: Path
+    run: Call, database: Database, on: tuple[str, str], place: Path
 ) -> None:
     words = ("--", "run", "--pool", "batch", "--priority", "3", "main.py", "Ann")
-    added = call("schedules", "add", "nightly", *on, "--cron", "0 3 * * *", "--zone", "Europe/Berlin", *words)
+    added = run("schedules", "add", "nightly", *on, "--cron", "0 3 * * *", "--zone", "Europe/Berlin", *words)
     assert added.returncode == 0, added.stderr
     (place / "main.py").unlink()
     database.shared.rows("UPDATE bartack.schedule SET next = '2026-01-01T02:00Z'")
@@ -143,17 +166,17 @@ def test_a_schedule_makes_a_run_of_the_program_that_was_there_when_it_was_added(
         assert started.problem == ""
         found = team.fetch(started.run, place / "elsewhere")
 
-    run = RunDir(found)
-    state = read_state(run)
+    made = RunDir(found)
+    state = read_state(made)
     assert state.run is not None
     assert (state.run.run, state.run.argv, state.run.workspace) == (started.run, ["Ann"], str(place))
-    assert [path.read_text(encoding="utf-8") for path in run.program.rglob("main.py")] == [PROGRAM]
-    (facts,) = json.loads(call("schedules", "list", *on, "--json").stdout)
+    assert [path.read_text(encoding="utf-8") for path in made.program.rglob("main.py")] == [PROGRAM]
+    (facts,) = json.loads(run("schedules", "list", *on, "--json").stdout)
     assert (facts["last_run"], facts["pool"], facts["priority"]) == (started.run, "batch", 3)
-    listed = call("schedules", "list", *on).stdout
+    listed = run("schedules", "list", *on).stdout
     assert "03:00" in listed
-    assert call("schedules", "remove", "nightly", *on).returncode == 0
-    assert "There are no schedules" in call("schedules", "list", *on).stdout
+    assert run("schedules", "remove", "nightly", *on).returncode == 0
+    assert "There are no schedules" in run("schedules", "list", *on).stdout
 
 
 @pytest.mark.parametrize(
@@ -168,37 +191,45 @@ def test_a_schedule_makes_a_run_of_the_program_that_was_there_when_it_was_added(
     ],
 )
 def test_what_a_schedule_cannot_start_is_refused_when_it_is_added(
-    call: Call, database: Database, on: tuple[str, str], words: tuple[str, ...], problem: str
+    run: Call, database: Database, on: tuple[str, str], words: tuple[str, ...], problem: str
 ) -> None:
-    done = call("schedules", "add", "nightly", *on, "--cron", "0 3 * * *", "--", *words)
+    done = run("schedules", "add", "nightly", *on, "--cron", "0 3 * * *", "--", *words)
 
     assert done.returncode != 0
     assert problem in done.stderr
     assert database.shared.rows("SELECT count(*) FROM bartack.schedule") == [(0,)]
 
 
-def test_a_migration_and_a_check_of_a_database_that_is_up_to_date(call: Call, on: tuple[str, str]) -> None:
-    assert "is up to date" in call("db", "migrate", *on).stderr
-    assert call("db", "check", *on).returncode == 0
-    stats = json.loads(call("db", "stats", *on, "--json").stdout)
+def test_a_migration_and_a_check_of_a_database_that_is_up_to_date(run: Call, on: tuple[str, str]) -> None:
+    assert "is up to date" in run("db", "migrate", *on).stderr
+    assert run("db", "check", *on).returncode == 0
+    stats = json.loads(run("db", "stats", *on, "--json").stdout)
     assert {"queued", "queue_age_s", "beat_ms", "appends_per_statement"} <= set(stats)
 
 
-def test_a_check_names_a_counter_that_is_wrong(call: Call, database: Database, on: tuple[str, str]) -> None:
-    call("teams", "set", "slow", "--max-running", "2", *on)
+def test_a_check_names_a_counter_that_is_wrong(run: Call, database: Database, on: tuple[str, str]) -> None:
+    run("teams", "set", "slow", "--max-running", "2", *on)
     database.shared.rows("UPDATE bartack.team SET running = 1 WHERE name = 'slow'")
 
-    done = call("db", "check", *on)
+    done = run("db", "check", *on)
 
     assert done.returncode == 10
     assert "the team 'slow' counts 1 running runs, and has 0" in done.stderr
 
 
+@pytest.mark.requirement("fleet-events")
+def test_the_events_of_a_node_go_to_opentelemetry_if_the_user_says_so() -> None:
+    with node_telemetry(wanted=True) as telemetry:
+        assert telemetry.wanted(NodeJoined)
+    with node_telemetry(wanted=False) as telemetry:
+        assert not telemetry.wanted(NodeJoined)
+
+
 @pytest.mark.requirement("fleet-retention")
 def test_ended_runs_of_a_database_are_deleted_by_age(
-    call: Call, database: Database, on: tuple[str, str]
+    run: Call, database: Database, on: tuple[str, str]
 ) -> None:
-    runs = [submit(call, on) for _ in range(3)]
+    runs = [submit(run, on) for _ in range(3)]
     summaries = [
         ("completed", "2020-01-01T00:00:00Z"),
         ("completed", "2999-01-01T00:00:00Z"),
@@ -208,10 +239,10 @@ def test_ended_runs_of_a_database_are_deleted_by_age(
         summary = json.dumps({"status": status, "updated_at": updated_at}).encode()
         database.shared.rows("UPDATE bartack.run SET summary = %s WHERE id = %s", summary, run_id)
 
-    assert runs[0] in call("clean", *on, "--older-than", "4w", "--dry-run").stdout
-    refused = call("clean", *on, runs[2], "--yes")
+    assert runs[0] in run("clean", *on, "--older-than", "4w", "--dry-run").stdout
+    refused = run("clean", *on, runs[2], "--yes")
     assert "--unfinished includes it" in refused.stderr
-    done = call("clean", *on, "--older-than", "4w", "--yes")
+    done = run("clean", *on, "--older-than", "4w", "--yes")
 
     assert done.returncode == 0, done.stderr
     assert {row[0] for row in database.shared.rows("SELECT id FROM bartack.run")} == set(runs[1:])

@@ -95,7 +95,7 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
     key: str = ""
 
     def home(self, where: Elsewhere | None, *, is_for_nodes: bool) -> Home | None:
-        """Where the run is to be kept.
+        """Where the run is to be kept; without a team, that of the settings is meant.
 
         Raises:
             UsageError: The options do not go together.
@@ -109,14 +109,16 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
             return None
         from bartack.depot.elsewhere import TEAM, Home  # noqa: PLC0415 - other runs start faster without it
 
-        return Home(where, self.team or TEAM, self.key)
+        return Home(where, self.team if is_for_nodes else TEAM, self.key)
 
 
 submit_options = grouped(
     "submitted",
     SubmitOptions,
     (
-        click.option("--team", default="", metavar="NAME", help="With --on: the team whose run it is."),
+        click.option(
+            "--team", default="", metavar="NAME", help="With --on: the team whose run it is (run.team)."
+        ),
         click.option(
             "--key",
             default="",

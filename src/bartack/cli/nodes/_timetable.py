@@ -17,10 +17,11 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.core.clock import SystemClock
-from bartack.depot.elsewhere import TEAM, Elsewhere
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ScheduleError, UsageError
 
 if TYPE_CHECKING:
+    from bartack.config.load import Config
     from bartack.depot.timetable import FleetSchedule, Timetable
     from bartack.runtime.hub.planned import PackedPlan
 
@@ -91,23 +92,26 @@ def add(
     Of times that pass while no node is alive, one run is started. A time is skipped while the last run of the schedule has not
     ended.
     """
-    from bartack.depot.timetable import FleetSchedule  # noqa: PLC0415 - only this command needs it
+    from bartack.config.load import load_config  # noqa: PLC0415 - only this command needs it
+    from bartack.depot.timetable import FleetSchedule  # noqa: PLC0415 - likewise
     from bartack.node import local_zone, next_time  # noqa: PLC0415 - likewise
 
     timetable = _timetable(on, insecure=insecure)
     zone = zone or local_zone(os.environ)
     next_us = next_time(name, cron, zone, SystemClock().now_us())
     given = _parse(words)
-    plan = _plan(given)
+    place = Path(given["workspace"]).resolve()
+    config = load_config(place, given["sets"])
+    plan = _plan(given, place, config)
     made = FleetSchedule(
         name,
-        given["team"] or TEAM,
+        given["team"] or config.run.team,
         cron,
         zone,
         words[1:],
-        given["pool"] or "default",
-        given["priority"] or 0,
-        given["needs"],
+        given["pool"] or config.run.pool,
+        config.run.priority if given["priority"] is None else given["priority"],
+        given["needs"] or config.run.needs,
         overlap,
         next_us,
     )
@@ -139,17 +143,15 @@ def _parse(words: tuple[str, ...]) -> dict[str, Any]:
     return given
 
 
-def _plan(given: dict[str, Any]) -> PackedPlan:
+def _plan(given: dict[str, Any], place: Path, config: Config) -> PackedPlan:
     """Find out now what can keep the run from being made, and pack it."""
     from bartack.cli.runs._run import make_request  # noqa: PLC0415 - only 'schedules add' needs it
-    from bartack.config.load import load_config  # noqa: PLC0415 - likewise
     from bartack.runtime.hub.create import plan_run  # noqa: PLC0415 - likewise
     from bartack.runtime.hub.planned import pack_plan  # noqa: PLC0415 - likewise
 
-    place = Path(given["workspace"]).resolve()
     request = make_request(given["program"], given["args"], given["workers"], given["given"])
     request.no_input = given["no_input"]
-    plan = plan_run(request, place, load_config(place, given["sets"]), given["sets"])
+    plan = plan_run(request, place, config, given["sets"])
     for text in plan.notes:
         write_note(printable(text))
     return pack_plan(plan)

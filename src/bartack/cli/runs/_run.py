@@ -235,7 +235,8 @@ def _submit(
     from bartack.cli.runs._fleet import find_known, follow_queued  # noqa: PLC0415 - other runs start faster without it
 
     config = load_config(place, options.sets)
-    runs = config.state_dir(place) / "runs"
+    chosen, runs = config.run, config.state_dir(place) / "runs"
+    home = home._replace(team=home.team or chosen.team)
     found = find_known(home, runs)
     if found is None:
         try:
@@ -244,7 +245,10 @@ def _submit(
             found = find_known(home, runs)
             assert found is not None
         else:
-            return _give_to_nodes(made, home.where, kept, detaching.priority, shown, detach=detaching.detach)
+            pool, needs = kept.pool or chosen.pool, kept.needs or tuple(chosen.needs)
+            kept = msgspec.structs.replace(kept, pool=pool, needs=needs)
+            priority = chosen.priority if detaching.priority is None else detaching.priority
+            return _give_to_nodes(made, home.where, kept, priority, shown, detach=detaching.detach)
     write_note(f"there is a run of the key {printable(home.key)}: {found.id}")
     return follow_queued(found, shown.view, detach=detaching.detach)
 
