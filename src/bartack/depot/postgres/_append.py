@@ -1,7 +1,7 @@
 """The statement that appends commits, sent to the server without the conversions of the library.
 
-``psycopg`` finds out the type of each item of each list anew, which takes longer than the statement itself. The values here always have
-the same types, so they are written in the binary form of the server, and the statement is prepared once for a connection.
+``psycopg`` finds out the type of each item of each list anew, which takes longer than the statement itself. The values here have
+the same types each time, so they are written in the binary form of the server, and a connection prepares the statement once.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class Append:
             _texts([one.lines for one in commits]),
         ]
         formats = [BINARY] * len(values)
-        rows = self._exchange(
-            connection, lambda: pgconn.send_query_prepared(NAME, values, formats, BINARY)
-        )
+        rows = self._exchange(connection, lambda: pgconn.send_query_prepared(NAME, values, formats, BINARY))
         return {
             int.from_bytes(rows.get_value(row, 0) or b"", "big"): (rows.get_value(row, 1) or b"").decode()
             for row in range(rows.ntuples)
@@ -89,12 +87,10 @@ class Append:
 
     def _checked(self, found: PGresult | None, pgconn: PGconn) -> PGresult:
         status = self._psycopg.pq.ExecStatus
-        if found is None or found.status not in {status.COMMAND_OK, status.TUPLES_OK}:
-            code = found and found.error_field(self._psycopg.pq.DiagnosticField.SQLSTATE)
-            text = (found and found.get_error_message()) or pgconn.get_error_message()
-            if code:
-                raise self._psycopg.errors.lookup(code.decode())(text)
-            raise self._psycopg.OperationalError(text)
+        if found is None:  # the connection ended
+            raise self._psycopg.OperationalError(pgconn.get_error_message())
+        if found.status not in {status.COMMAND_OK, status.TUPLES_OK}:
+            raise self._psycopg.errors.error_from_result(found)
         return found
 
     def _wait(self, connection: Connection, events: int) -> None:
