@@ -61,11 +61,8 @@ class Host:
         self._url = url
         self._connection = connection
         self._team: Team = Team(Elsewhere(url))
-        self._environ = {
-            **os.environ,
-            "XDG_STATE_HOME": str(self.workspace),
-            "XDG_CONFIG_HOME": str(self.workspace),
-        }
+        # What a person trusts is in the state home, which the node and its hubs have to share with this process.
+        os.environ.update(XDG_STATE_HOME=str(self.workspace), XDG_CONFIG_HOME=str(self.workspace))
         self._log = self.workspace / "log"
 
     def run_here(self, worker: str, **given: object) -> subprocess.Popen[str]:
@@ -87,7 +84,6 @@ class Host:
             return subprocess.Popen(
                 [sys.executable, "-m", "bartack", *words],
                 cwd=self.workspace,
-                env=self._environ,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -98,8 +94,8 @@ class Host:
     def node(self, most: int) -> Generator[SpawnProcess]:
         """A node of this machine, which has joined."""
         before = self.count("bartack.node")
-        target = self.workspace, self._log, self._environ, self._url, most
-        node = multiprocessing.get_context("spawn").Process(target=_serve, args=target)
+        given = self.workspace, self._log, self._url, most
+        node = multiprocessing.get_context("spawn").Process(target=_serve, args=given)
         node.start()
         try:
             self.wait_for(lambda: self.count("bartack.node") > before, lambda: node.exitcode)
@@ -138,13 +134,13 @@ class Host:
         """Look again and again until it is so, or a process ends with a code; returns the time of the clock."""
         until = time.monotonic() + PATIENCE_S
         while not done():
-            if code() or time.monotonic() > until:
+            if code() or time.monotonic() > until or self.count("bartack.owner", "state = 'held'"):
                 raise RuntimeError(self._log.read_text(encoding="utf-8")[-500:].strip() or "it took too long")
             Event().wait(every_s)
         return time.time()
 
 
-def _serve(workspace: Path, log: Path, environ: Mapping[str, str], url: str, most: int) -> None:
+def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
     """Be a node. ``bartack node run`` takes no more than two runs for each processor, so it is not used here."""
     from bartack.depot.postgres._lease import LEASE_S  # noqa: PLC0415 - only the process of a contestant has to have it
     from bartack.depot.team import Team  # noqa: PLC0415 - likewise
@@ -161,7 +157,7 @@ def _serve(workspace: Path, log: Path, environ: Mapping[str, str], url: str, mos
             lease_s=LEASE_S,
             boot=boot_id(),
             say=lambda text: print(text, file=said, flush=True),
-            environ=hub_environment(environ),
+            environ=hub_environment(os.environ),
             rest_after_s=PATIENCE_S,
         )
         FleetLoop(settings).run()
