@@ -1,4 +1,4 @@
-"""A database for one measurement, and the appends to it: those of a node, and rows as anybody would insert them.
+"""A database for one measurement, and the appends to it: those of a node, and plain inserts of rows.
 
 ``_depot_runs.py`` has whole runs, ``_depot_peers.py`` other libraries.
 """

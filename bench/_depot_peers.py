@@ -104,7 +104,7 @@ def _client(url: str) -> Generator[Absurd]:
 
 
 def _work(url: str, tasks: int, each: int, ready: Barrier, spans: multiprocessing.SimpleQueue[Span]) -> None:
-    """A worker for so many tasks at a time; it ends when it has executed them."""
+    """A worker that executes ``tasks`` tasks at a time, and ends when they have ended."""
     from absurd_sdk import Absurd  # noqa: PLC0415 - likewise
 
     client = Absurd(url, queue_name=QUEUE)

@@ -142,7 +142,7 @@ class Host:
 
 def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
     """Be a node. ``bartack node run`` takes no more than two runs for each processor, so it is not used here."""
-    from bartack.depot.postgres._lease import LEASE_S  # noqa: PLC0415 - only the process of a contestant has to have it
+    from bartack.depot.taken import LEASE_S  # noqa: PLC0415 - only the process of a contestant has to have it
     from bartack.depot.team import Team  # noqa: PLC0415 - likewise
     from bartack.node.fleet import FleetLoop, FleetSettings, hub_environment  # noqa: PLC0415 - likewise
 

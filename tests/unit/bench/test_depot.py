@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,12 @@ from tests.postgres import new_database
 
 def measured(race: str, size: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What our contestants of a race give on the server of the tests."""
-    monkeypatch.setattr(_depot, "serve_postgres", lambda _directory: nullcontext(""))
-    monkeypatch.setattr(_depot, "url_of", lambda _room: new_database())
+
+    def serve(directory: str) -> AbstractContextManager[str]:
+        return nullcontext(new_database())
+
+    monkeypatch.setattr(_depot, "serve_postgres", serve)
+    monkeypatch.setattr(_depot, "url_of", str)
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):  # the measurement sets them itself
         monkeypatch.setenv(name, str(place))
     contestants = next(one.contestants for one in depot.RACES if one.key == race)
