@@ -55,8 +55,8 @@ def on(database: Database) -> tuple[str, str]:
 def submit(run: Call, on: tuple[str, str], *words: str) -> str:
     done = run("run", *on, "--detach", "--view", "json", *words, "main.py", "Ann")
     assert done.returncode == 0, done.stderr
-    run: str = json.loads(done.stdout.splitlines()[-1])["run"]
-    return run
+    made: str = json.loads(done.stdout.splitlines()[-1])["run"]
+    return made
 
 
 @pytest.mark.requirement("fleet-teams")
