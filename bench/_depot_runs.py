@@ -22,7 +22,7 @@ import msgspec
 
 from bartack.config.load import load_config
 from bartack.core.boot import boot_id
-from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.rundir.layout import RunDir
 from bench._depot import RUNS, database, value_of
@@ -110,7 +110,9 @@ class Host:
         """A run that is in the database, and that no node may take yet."""
         values = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in given.items()}
         request = RunRequest(program=PROGRAM.name, worker=worker, input=values)
-        return create_run(request, self.workspace, load_config(self.workspace), kept=Elsewhere(self._url))
+        return create_run(
+            request, self.workspace, load_config(self.workspace), home=Home(Elsewhere(self._url))
+        )
 
     def enqueue(self, run: RunDir) -> None:
         """Let the nodes have it."""

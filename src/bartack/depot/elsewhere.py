@@ -19,6 +19,7 @@ import msgspec
 
 from bartack.core.files import replace_file
 from bartack.core.trust import known_keys, user_key
+from bartack.depot.taken import TEAM
 from bartack.errors import UntrustedError
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ KEPT_FILE: Final = "kept.json"
 NODE: Final = "node:"
 """Instead of a database: the directory is the working copy of a node of this machine, which alone knows the database."""
 LARGEST: Final = 64 * 1024
-TEAM: Final = "default"
-"""Whose run one is in a database where no team was named."""
 
 
 class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,14 +63,6 @@ class Home(NamedTuple):
     where: Elsewhere
     team: str = TEAM
     key: str = ""
-
-
-class KeyKnownError(Exception):
-    """A run was not created because there is one of its key; ``run`` is its id."""
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-        super().__init__(run)
 
 
 def write_elsewhere(directory: Path, where: Elsewhere) -> None:

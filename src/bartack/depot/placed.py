@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from bartack.core.clock import Clock
 from bartack.core.watch import Watch
 from bartack.depot._directory import FileRun
-from bartack.depot.elsewhere import NODE, TEAM, Elsewhere, open_elsewhere, read_elsewhere
+from bartack.depot.elsewhere import NODE, Elsewhere, open_elsewhere, read_elsewhere
+from bartack.depot.taken import TEAM
 from bartack.errors import JournalLockedError, UntrustedError
 from bartack.journal import Draft, Durability, Entry, Journal
 from bartack.journal.file import FileBlobs, FileReader

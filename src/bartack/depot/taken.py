@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 POOL: Final = "default"
+TEAM: Final = "default"
+"""Whose run one is where no team was named."""
 LEASE_S: Final = 5.0
 """How long the right to own runs lasts after a beat."""
 READS: Final = 1
@@ -61,6 +63,14 @@ OWNER_CHANGES: Final = (
     Change("over", "a person gives it to the nodes", "queued"),
 )
 """A run of a pool in the database. A process that owns one run for a moment leaves it in the state in which it was."""
+
+
+class KeyKnownError(Exception):
+    """A run was not created because there is one of its key; ``run`` is its id."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(run)
 
 
 class FleetFacts(NamedTuple):

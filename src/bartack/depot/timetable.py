@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bartack.core.ids import claim_run_dir
-from bartack.depot.elsewhere import KeyKnownError
 from bartack.depot.postgres._run import PostgresRun
+from bartack.depot.taken import KeyKnownError
 from bartack.errors import BartackError, DepotUnavailableError, ScheduleError, ScheduleNotFoundError
 from bartack.journal import Draft
 

@@ -1,6 +1,6 @@
 """What people need who operate a database of runs: teams and their limits, what keeps runs waiting, retention, restored backups.
 
-``postgres/schema/0003.sql`` decides. What is due for all is done by nodes (``do_chore`` there, called in ``node/_upkeep.py``).
+``postgres/schema/0003.sql`` decides. What is due for all is done by nodes (``do_chore`` there, called in ``node/_chores.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bartack.depot.postgres._schema import migrate
 from bartack.depot.team import Team
 from bartack.errors import DepotError, NoNodeError, RunHeldError
 
-UNFIT_S: Final = 60.0
+NO_NODE_S: Final = 60.0
 """So long no node fits a run before that is reported: one may be about to start."""
 BATCH: Final = 100
 _FITS: Final = "x.slots > 0 AND o.pool = ANY (x.pools) AND o.needs <@ x.labels AND o.reads <= x.reads"
@@ -154,7 +154,7 @@ class Upkeep:
         return [ListedTeam(*row) for row in rows]
 
     def set_team(self, name: str, max_running: int | None) -> None:
-        """Make a team, or change how many of its runs have an owner at once; ``None`` is no limit."""
+        """Make a team, or change how many of its runs have an owner at once; ``None``: any number."""
         self._team.check()
         self._session.rows("SELECT bartack.set_team(%s, %s)", name, max_running)
 
@@ -162,7 +162,7 @@ class Upkeep:
 
     def wait_of(self, run_id: str) -> Wait | None:
         """Why a run is not active; ``None`` if it is not one of nodes."""
-        rows = self._session.rows(_WAIT, UNFIT_S, run_id)
+        rows = self._session.rows(_WAIT, NO_NODE_S, run_id)
         return _describe(run_id, _Queued._make(rows[0])) if rows else None
 
     # Retention.
@@ -248,7 +248,7 @@ def _describe(run_id: str, found: _Queued) -> Wait:
     if found.state != "queued":
         return Wait(found.state, found.reason)
     if not found.has_node:
-        lasts = found.waited_s >= UNFIT_S and not found.had_node
+        lasts = found.waited_s >= NO_NODE_S and not found.had_node
         return Wait(
             "queued", f"queued: {found.missing}", NoNodeError(run_id, found.missing) if lasts else None
         )

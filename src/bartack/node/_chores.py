@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -33,7 +34,6 @@ KEPT_US: Final = 24 * 3600 * 1_000_000
 
 LOST: Final = ".lost-"
 """How the names of directories begin that are being removed."""
-JOURNAL: Final = "journal.ndjson"
 
 Say = Callable[[str], object]
 PutAside = Callable[[Path], Path | None]
@@ -137,9 +137,11 @@ def remove_lost(runs: Path, put_aside: PutAside, now_us: int) -> list[str]:
 
 
 def _is_old(path: Path, now_us: int) -> bool:
-    # The directory changes when a file of it is replaced, and the journal with every entry.
-    times = [place.stat().st_mtime_ns // 1000 for place in (path, path / JOURNAL) if place.exists()]
-    return bool(times) and now_us - max(times) > KEPT_US
+    """Whether neither the directory nor a file in it has changed for a day."""
+    times = [path.stat().st_mtime_ns]
+    with suppress(OSError):  # a file may go meanwhile
+        times += [place.stat(follow_symlinks=False).st_mtime_ns for place in os.scandir(path)]
+    return now_us - max(times) // 1000 > KEPT_US
 
 
 def _remove(path: Path, put_aside: PutAside) -> bool:

@@ -52,7 +52,7 @@ from bartack.node._fleet_core import (
     StopRun,
     WorkEnd,
 )
-from bartack.node._fleet_events import FleetEvents
+from bartack.node._reports import FleetEvents
 from bartack.node._work import RunWork
 from bartack.supervision.process.lease import LeasePage
 from bartack.telemetry import NO_TELEMETRY, Telemetry
@@ -275,7 +275,7 @@ class FleetLoop:
         return self._core.state == "ended"
 
     def _stops(self) -> int:
-        """How often the node was told to stop; a database that it does not work with any more tells it once."""
+        """How many reasons to stop there were: signals, and a database that this version does not work with any more."""
         if self._misfit is None and self._life is not None and self._life.misfit is not None:
             self._misfit = self._life.misfit
             self._settings.say(f"it ends: {self._misfit}")

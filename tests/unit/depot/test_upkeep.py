@@ -13,14 +13,13 @@ from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
 from bartack._version import __version__
-from bartack.depot.elsewhere import KeyKnownError
 from bartack.depot.fleet import Fleet
 from bartack.depot.postgres import _schema
 from bartack.depot.postgres._carrier import Courier, Parcel
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import MIGRATIONS, migrate, read_migration
-from bartack.depot.taken import Taken
+from bartack.depot.taken import KeyKnownError, Taken
 from bartack.depot.upkeep import Upkeep, Wait
 from bartack.errors import (
     BartackError,

@@ -107,7 +107,8 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError("bartack run", problem)
         if where is None:
             return None
-        from bartack.depot.elsewhere import TEAM, Home  # noqa: PLC0415 - other runs start faster without it
+        from bartack.depot.elsewhere import Home  # noqa: PLC0415 - other runs start faster without it
+        from bartack.depot.taken import TEAM  # noqa: PLC0415 - likewise
 
         return Home(where, self.team if is_for_nodes else TEAM, self.key)
 

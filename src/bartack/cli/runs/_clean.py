@@ -52,6 +52,7 @@ class _Facts(msgspec.Struct):
     updated_at: str = ""
 
 
+# Long because its options and its help are part of it; the functions that it calls do the work.
 @click.command(short_help="Delete runs that have ended.")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @click.option(

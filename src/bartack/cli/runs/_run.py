@@ -35,7 +35,8 @@ from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
 from bartack.config.project import PATCHWORK
-from bartack.depot.elsewhere import Elsewhere, Home, KeyKnownError
+from bartack.depot.elsewhere import Elsewhere, Home
+from bartack.depot.taken import KeyKnownError
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run

@@ -23,14 +23,13 @@ from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
 from bartack.depot._archive import PROGRAM, unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
-from bartack.depot.elsewhere import TEAM, KeyKnownError
 from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
 from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
-from bartack.depot.taken import LEASE_S
+from bartack.depot.taken import LEASE_S, TEAM, KeyKnownError
 from bartack.errors import DepotError, JournalLostError, JournalNotFoundError, JournalOwnershipLostError
 from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
 from bartack.journal.file import FileBlobs, check_beginning

@@ -26,7 +26,8 @@ from bartack.core.flaws import unknown_name
 from bartack.core.git_shield import shield
 from bartack.core.trust import check_private
 from bartack.depot import FileRuns, Workspace, user_workspaces
-from bartack.depot.elsewhere import Home, KeyKnownError, write_elsewhere
+from bartack.depot.elsewhere import Home, write_elsewhere
+from bartack.depot.taken import KeyKnownError
 from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability
 from bartack.runtime.hub.launch import check_telemetry

@@ -62,7 +62,7 @@ END $$;
 CREATE TRIGGER stamp_owner BEFORE UPDATE ON bartack.owner FOR EACH ROW
   WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.node IS DISTINCT FROM OLD.node) EXECUTE FUNCTION bartack.stamp_owner();
 
--- Makes a team, or changes how many of its runs have an owner at once; NULL is no limit. No owner changes while they are counted.
+-- Makes a team, or changes how many of its runs have an owner at once; NULL: any number. No owner changes while they are counted.
 CREATE FUNCTION bartack.set_team(its_name text, its_max int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
   LOCK TABLE bartack.owner IN SHARE MODE;
@@ -121,7 +121,7 @@ END $$;
 CREATE FUNCTION bartack.submit(name text, its_team text, last bigint, crc bigint, lines bytea, alive_us bigint, its_key text)
 RETURNS TABLE (made bigint, known text) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-  -- Whoever has the same key waits here for the other one.
+  -- A submission with the same key waits here for the other one.
   IF its_key IS NOT NULL THEN
     PERFORM pg_advisory_xact_lock(hashtext('bartack.key'), hashtext(its_team || chr(10) || its_key));
     SELECT r.id INTO known FROM bartack.run r WHERE r.team = its_team AND r.key = its_key;

@@ -8,7 +8,7 @@ import pytest
 
 from bartack.depot import Verdict
 from bartack.depot.taken import Taken
-from bartack.node._fleet_events import FleetEvents
+from bartack.node._reports import FleetEvents
 from bartack.telemetry import Telemetry
 
 Heard = list[tuple[str, Mapping[str, int], Mapping[str, object]]]
