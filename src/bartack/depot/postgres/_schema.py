@@ -22,7 +22,7 @@ WORKS_FROM: Final = dict.fromkeys(range(1, VERSION + 1), 1)
 """For each version of the schema, the oldest that its users may know."""
 OLDEST_SERVER: Final = 150000
 TRIES: Final = 20
-"""How often a migration that does not get its locks is tried. While it waits for one, it holds others up for a lock timeout at most."""
+"""How often a migration that does not get its locks is tried. An attempt holds others up for a lock timeout at most."""
 BUSY: Final = frozenset({"55P03", "40P01"})
 """What the database answers where a lock is not to be had."""
 

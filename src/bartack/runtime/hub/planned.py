@@ -1,7 +1,7 @@
 """A run that is made later and somewhere else, any number of times: what a schedule of a database keeps of it.
 
-What can keep a run from being made is found out by the process that plans it. Making one from the plan executes no code of the program, so a
-node does it, which has the credentials of the database.
+What can keep a run from being made is found out by the process that plans it. Making one from the plan executes no code of the
+program, so a node does it, which has the credentials of the database.
 """
 
 from __future__ import annotations
