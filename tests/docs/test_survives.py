@@ -20,6 +20,10 @@ KEPT_BY = {
         "fork-is-durable-first",
     },
     "a message": {"messages-arrive-once"},
+    "the machine of a run dies, and its runs are [in PostgreSQL](docs/tutorial/two-nodes.md)": {
+        "fleet-takeover",
+        "fleet-fence",
+    },
     "a step that must not happen twice (`once=True`)": {"once-is-not-guessed"},
     "a worker fails": {"failure-reaches-all", "replay-late-outcome", "update-compares-first"},
     "a question to a person": {"intake-survives-kill", "first-answer-counts"},
