@@ -148,4 +148,5 @@ def test_commands_reach_runs_of_a_database_that_no_process_runs(
     bundled = call("bundle", "latest", "-o", "one.tar.gz", *on)
     assert bundled.returncode == 0, bundled.stderr
     assert call("clean", "--yes", *on).returncode == 0
+    assert call("status", *on).returncode == 0
     assert [*Path(home).glob("bartack/databases/*/.bartack/runs/run-*")] == []

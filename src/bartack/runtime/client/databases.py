@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.shown import shown_runs
-from bartack.errors import UsageError
+from bartack.errors import DepotError, UsageError
 from bartack.runtime.rundir.layout import RunDir
+
+if TYPE_CHECKING:
+    from bartack.config.sections import RunConfig
 
 
 def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
@@ -36,8 +41,12 @@ def list_runs_on(on: str) -> list[RunDir]:
     return [RunDir(path) for path in listed(Team(where), shown_runs(where))]
 
 
-def give_to_nodes(run: RunDir) -> None:
+def give_to_nodes(run: RunDir, chosen: RunConfig | None = None) -> None:
     """Queue a run for the nodes of its database.
+
+    Args:
+        run: The run.
+        chosen: Which nodes; by default those that it was for before.
 
     Raises:
         UsageError: It is not kept in one.
@@ -47,4 +56,10 @@ def give_to_nodes(run: RunDir) -> None:
 
     if run.where is None:
         raise UsageError("on", f"{run.id} is not kept in a database")
-    Team(run.where).enqueue(run.id)
+    team = Team(run.where)
+    if chosen is None:
+        team.enqueue(run.id)
+    else:
+        team.enqueue(run.id, chosen.pool, chosen.priority, chosen.needs)
+    with suppress(DepotError):
+        run.open_reader().close()  # its journal comes here, by which the run is found in this workspace

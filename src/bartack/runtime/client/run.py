@@ -19,7 +19,7 @@ import msgspec
 
 from bartack.config.load import check_resumed, find_workspace, load_config
 from bartack.core.closing import Closing
-from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
@@ -124,7 +124,8 @@ class Run(Closing):
             worker: The worker of the file to run.
             workspace: Where the run's commands and relative paths are.
             no_input: No person is there to answer questions.
-            on: A PostgreSQL database that keeps the run, whose nodes run it: ``postgresql://…`` or ``service:NAME``.
+            on: A PostgreSQL database that keeps the run, whose nodes run it: ``postgresql://…`` or ``service:NAME``. Which nodes
+                take it, and whose run it is there, is said by the section ``run`` of the settings.
             kwargs: Further arguments of the worker.
 
         Raises:
@@ -137,13 +138,14 @@ class Run(Closing):
         if worker is not None:
             request.worker = worker
         request.no_input = no_input
-        made = create_run(request, place, load_config(place), kept=None if on is None else Elsewhere(on))
-        run = cls(made, is_for_nodes=on is not None)
+        config = load_config(place)
         if on is None:
-            start_hub(made)
-        else:
-            give_to_nodes(made)
-        return run
+            run = create_run(request, place, config)
+            start_hub(run)
+            return cls(run)
+        run = create_run(request, place, config, home=Home(Elsewhere(on), config.run.team))
+        give_to_nodes(run, config.run)
+        return cls(run, is_for_nodes=True)
 
     @classmethod
     def open(
