@@ -101,3 +101,52 @@ def test_bad_input_is_an_error_with_a_code_and_makes_no_run(
     assert "pa55word" not in done.stdout + done.stderr
     runs = place / ".bartack/runs"
     assert not runs.exists() or [*runs.iterdir()] == []
+
+
+ASKS = """\
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> str:
+    await ctx.shell("echo", "begins")
+    return f"it {await ctx.ask('Continue?', type=bool)}"
+"""
+
+
+@pytest.mark.requirement("database-commands")
+def test_commands_reach_runs_of_a_database_that_no_process_runs(
+    run: Call, call: Call, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = ("--on", new_database())
+    (place / "asks.py").write_text(ASKS, encoding="utf-8")
+    assert run("run", *on, "--here", "asks.py").returncode == 3
+    home = str(place / "elsewhere")
+    with monkeypatch.context() as other:
+        other.setenv("XDG_STATE_HOME", home)
+        listed = call("answer", *on)
+        assert "Continue?" in listed.stdout
+        assert f"--on '{on[1]}'" in listed.stdout, "what to type is complete"
+        assert "[BT1002]" in call("answer", "latest", "q1", "perhaps", *on).stderr
+        answered = call("answer", "latest", "q1", "yes", *on)
+        assert answered.returncode == 0, answered.stderr
+        assert "stored for run-" in answered.stderr
+
+    resumed = run("resume")
+    assert resumed.stdout == "it True\n", resumed.stderr
+
+    monkeypatch.setenv("XDG_STATE_HOME", home)
+    assert "[BT304]" in call("cancel", "latest", *on).stderr
+    forked = call("fork", "latest", "--at", "main:1", *on)
+    assert forked.returncode == 0, forked.stderr
+    assert call("fail", "latest", "no need", *on).stdout.endswith("is failed\n")
+    assert call("cancel", "latest", *on).stdout.endswith("is cancelled\n")
+    assert "intact" in call("journal", "verify", "latest", *on).stdout
+    assert '"run.created"' in call("journal", "export", "latest", *on).stdout
+    assert "cancelled" in call("ps", "latest", *on).stdout
+    assert call("dlq", "list", "latest", *on).returncode == 0
+    assert call("mailbox", "list", "latest", *on).returncode == 0
+    bundled = call("bundle", "latest", "-o", "one.tar.gz", *on)
+    assert bundled.returncode == 0, bundled.stderr
+    assert call("clean", "--yes", *on).returncode == 0
+    assert call("status", *on).returncode == 0
+    assert [*Path(home).glob("bartack/databases/*/.bartack/runs/run-*")] == []

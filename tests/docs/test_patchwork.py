@@ -120,6 +120,7 @@ ELSEWHERE = {
     "RunNotFoundError",
     "RunFailedError",
     "RecordingError",
+    "RequestLateError",
     "RunNotFinishedError",
     "RunNotActiveError",
     "QuestionAnsweredError",

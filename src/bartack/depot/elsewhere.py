@@ -65,11 +65,12 @@ class Home(NamedTuple):
     key: str = ""
 
 
-def write_elsewhere(directory: Path, where: Elsewhere) -> None:
-    """Note in the directory of a run where the run is kept. It is durable when this returns."""
+def write_elsewhere(directory: Path, where: Elsewhere, *, synced: bool = True) -> None:
+    """Note in the directory of a run where the run is kept. It is durable when this returns, if it is to be."""
     key = user_key(make=True)
     mark = "" if key is None else _mark(directory, where, key)
-    replace_file(directory / KEPT_FILE, msgspec.json.encode(msgspec.structs.replace(where, mark=mark)))
+    text = msgspec.json.encode(msgspec.structs.replace(where, mark=mark))
+    replace_file(directory / KEPT_FILE, text, synced=synced)
 
 
 def read_elsewhere(directory: Path) -> Elsewhere | None:

@@ -23,11 +23,13 @@ from bartack.depot.postgres._carrier import Courier, Parcel
 from bartack.depot.postgres._content import download
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Node, Page
+from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.postgres._owner import Errands, seat_of
+from bartack.depot.postgres._requests import RunAnswerer
 from bartack.depot.postgres._run import Marked, PostgresRun, keep_program
 from bartack.depot.postgres._schema import VERSION, check_version
 from bartack.depot.taken import FleetFacts, Taken
-from bartack.errors import JournalOwnershipLostError
+from bartack.errors import BartackError, JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
@@ -54,6 +56,7 @@ class FleetNode(Node):
 
     Attributes:
         state: ``live`` or ``draining``, as of the last beat.
+        asked: The numbers of runs that have requests, until they are taken out.
 
     Args:
         database: Where the runs are.
@@ -64,6 +67,7 @@ class FleetNode(Node):
 
     def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
         self.state = "live"
+        self.asked = set[int]()
         self._facts = facts
         self._wake = wake
         super().__init__(database, seat_of(facts.seat), facts.boot, page, facts.lease_s)
@@ -77,10 +81,11 @@ class FleetNode(Node):
         return int(number)
 
     def _renew_there(self, session: Session) -> str:
-        found = session.rows("SELECT state, queued FROM bartack.beat_fleet(%s)", self.id)
-        state, queued = found[0] if found else ("dead", True)
+        found = session.rows("SELECT state, queued, asked FROM bartack.beat_fleet(%s)", self.id)
+        state, queued, asked = found[0] if found else ("dead", True, None)
         has_changed, self.state = state != self.state, state
-        if queued or has_changed:
+        self.asked.update(asked or ())
+        if queued or has_changed or asked:
             self._wake()
         return str(state)
 
@@ -102,6 +107,29 @@ class Fleet(Closing):
         self.node = FleetNode(database, facts, page, wake)
         self._courier = Courier(database)
         self._errands = Errands(database)
+        self._wake = wake
+        self._announcer = Announcer(database)
+        self._listener = Listener(database, ["bartack_runs", f"bartack_node_{self.node.id}"], self._notified)
+
+    def _notified(self, channel: str, text: str) -> None:
+        match text.split():
+            case ["watch", number] if number.isdigit():
+                self._announcer.watch(int(number))
+                return
+            case ["ask", number] if number.isdigit():
+                self.node.asked.add(int(number))
+            case _:
+                pass  # something is queued, or a notification may have been lost
+        self._wake()
+
+    def take_asked(self) -> set[int]:
+        """The numbers of runs that have requests, since the last call."""
+        found, self.node.asked = self.node.asked, set()
+        return found
+
+    def answerer(self, run: Taken) -> RunAnswerer:
+        """For the requests to a run that the node owns."""
+        return RunAnswerer(self._session, run.no, run.fence)
 
     def claim(self, most: int) -> list[Taken]:
         """Own up to ``most`` runs that wait for such a node, and of a short queue no more than its share."""
@@ -162,7 +190,13 @@ class Fleet(Closing):
         if run.strikes and FINISHED in commit.lines:
             self._errands.run(f"progressed {run.no}", "SELECT bartack.progressed(%s, %s)", run.no, run.fence)
         read = partial(self._read_blob, run, directory)
-        self._courier.send(Parcel(run.no, run.id, run.team, commit, read, answer))
+
+        def done(error: BartackError | None) -> None:
+            answer(error)
+            if error is None:
+                self._announcer.changed(run.no)
+
+        self._courier.send(Parcel(run.no, run.id, run.team, commit, read, done))
 
     def _read_blob(self, run: Taken, directory: Path, ref: BlobRef) -> bytes:
         """A large value that the hub of a run has made, as it is stored."""
@@ -199,6 +233,8 @@ class Fleet(Closing):
 
     def close(self) -> None:
         """Leave. Runs that are still owned are queued again."""
+        self._listener.close()
+        self._announcer.close()
         answers = self._courier.close() and self._errands.close()
         self.node.close(leaves=answers)
         self._session.close()

@@ -22,6 +22,7 @@ from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
+    from bartack.depot.asking import Answerer, Questioner
     from bartack.depot.link import HubLink
     from bartack.depot.postgres._lease import Page
     from bartack.depot.postgres._run import PostgresRun
@@ -98,9 +99,10 @@ class PlacedRun(FileRun):
     def check_readable(self) -> None:
         """See ``KeptRun.check_readable``."""
         kept = self._read_fresh()
-        if kept is not None:
-            kept.catch_up()
-        super().check_readable()
+        if kept is None:
+            super().check_readable()
+        else:
+            kept.check_readable()
 
     def open_reader(self, *, veil: Veil | None = None) -> FileReader:
         """See ``KeptRun.open_reader``."""
@@ -139,6 +141,27 @@ class PlacedRun(FileRun):
         """See ``KeptRun.last_sign_of_life_us``."""
         kept = self._read_from()
         return super().last_sign_of_life_us() if kept is None else kept.last_sign_of_life_us()
+
+    # Requests.
+
+    def questioner(self) -> Questioner | None:
+        """For requests that go through its database; ``None`` if it is kept here, or its hub can be reached here."""
+        kept = self._read_fresh()
+        return None if kept is None else kept.questioner()
+
+    def answerer(self) -> Answerer | None:
+        """For the requests in its database, in the process that owns it; ``None`` if it is kept here."""
+        return None if self._kept is None else self._kept.answerer()
+
+    def bring_here(self) -> None:
+        """Bring the program and the journal of a run that is kept in a database here; others are here."""
+        if self._kept is not None:
+            self._kept.bring_here()
+
+    def on_request(self, asked: Callable[[], object]) -> None:
+        """Have a function called when there may be a request in its database, while this process owns it."""
+        if self._kept is not None:
+            self._kept.on_request(asked)
 
     # Owning.
 

@@ -167,7 +167,7 @@ class Team:
         rows = self._session.rows("SELECT id FROM bartack.run WHERE team = %s AND key = %s", team, key)
         return self._checked(rows[0][0]) if rows else None
 
-    def place(self, run_id: str, runs: Path) -> Path:
+    def place(self, run_id: str, runs: Path, *, synced: bool = True) -> Path:
         """The directory of a run below ``runs``, which names this database; made if it is not there.
 
         Raises:
@@ -180,17 +180,22 @@ class Team:
                 raise DepotError(self.name, f"{path} is another run of this id, and stays as it is")
             return path
         path.mkdir(mode=0o700, parents=True)
-        write_elsewhere(path, self.where)
+        write_elsewhere(path, self.where, synced=synced)
         return path
 
     def show(self, run_id: str, runs: Path) -> Path:
         """The directory of a run below ``runs``, so that lists find it. Its journal comes when it is read."""
-        path = self.place(run_id, runs)
-        if not (path / SUMMARY_FILE).exists():
-            replace_file(
-                path / SUMMARY_FILE, PostgresRun(path, self.database).summary() or b"{}", synced=False
-            )
+        (path,) = self.show_all([run_id], runs)
         return path
+
+    def show_all(self, ids: Sequence[str], runs: Path) -> list[Path]:
+        """The directories of runs below ``runs``; see ``show``."""
+        paths = [self.place(run_id, runs, synced=False) for run_id in ids]
+        missing = [path.name for path in paths if not (path / SUMMARY_FILE).exists()]
+        statement = "SELECT id, summary FROM bartack.run WHERE id = ANY (%s)"
+        for run_id, summary in self._session.rows(statement, missing) if missing else ():
+            replace_file(runs / run_id / SUMMARY_FILE, bytes(summary or b"{}"), synced=False)
+        return paths
 
     def read(self, directory: Path) -> Iterator[Entry]:
         """The entries of a run, whose id is the name of ``directory``, which becomes its copy here."""
@@ -363,9 +368,10 @@ class Team:
 def listed(team: Team, runs: Path) -> Sequence[Path]:
     """Directories for the runs of a database below ``runs``, so that they can be listed and read. What is gone there goes here."""
     ids = team.ids()
+    known = set(ids)
     for path in runs.iterdir() if runs.is_dir() else ():
-        if path.name not in ids and path.name.startswith("run-"):
+        if path.name not in known and path.name.startswith("run-"):
             import shutil  # noqa: PLC0415 - slow to load
 
             shutil.rmtree(path, ignore_errors=True)
-    return [team.show(run_id, runs) for run_id in ids]
+    return team.show_all(ids, runs)

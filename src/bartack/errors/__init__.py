@@ -82,7 +82,8 @@
     │   ├── MachineError                 BT350
     │   ├── WorkerStartError             BT351
     │   ├── VersionError                 BT353
-    │   └── RecordingError               BT354
+    │   ├── RecordingError               BT354
+    │   └── RequestLateError             BT355
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

@@ -632,6 +632,14 @@ class RecordingError(RunError, code="BT354"):
     )
 
 
+@message("no hub of {run_id} began with the request in time")
+class RequestLateError(RunError, code="BT355", retryable=True):
+    """A request to a run in a database was not carried out in time, and is not going to be."""
+
+    run_id: str
+    remedy = "Send it again. 'bartack nodes list --on DATABASE' shows whether there is a node that can run the run."
+
+
 class NodeError(BartackError, code="BT360"):
     """Something is wrong with the node of this user, its queue or its schedules."""
 

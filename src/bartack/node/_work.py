@@ -28,7 +28,8 @@ from bartack.node._core import Ending
 from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, WorkEnd
 from bartack.node._hubs import Hub, RealHubs
 from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
-from bartack.runtime.rundir.find import read_state
+from bartack.runtime.hub.forwarding import RequestForwarder
+from bartack.runtime.rundir.find import TERMINAL, read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
@@ -64,6 +65,10 @@ def spawn_linked(
         process.stdin.write(msgspec.json.encode(instructions))
     link.started()
     return InterpreterProcess(process)
+
+
+_BY_ITSELF: Final = frozenset({"interrupted", "waiting", "resting"})
+"""Reasons for which a hub stops that no other one continues from at once."""
 
 
 class RunWork:
@@ -102,10 +107,16 @@ class RunWork:
         self._ended = ended
         self._hub: Hub | None = None
         self._link: NodeLink | None = None
+        self._forwarder: RequestForwarder | None = None
         self._is_stopping = False
         self._mutex = threading.Lock()
         self._thread = threading.Thread(target=self._work, name=f"bartack {taken.id}", daemon=True)
         self._thread.start()
+
+    def note_request(self) -> None:
+        """There may be a request to the run."""
+        if self._forwarder is not None:
+            self._forwarder.wake()
 
     def stop(self) -> None:
         """Ask its hub to stop, such that another node can continue the run."""
@@ -140,21 +151,29 @@ class RunWork:
         path = self._fleet.prepare(taken, self._runs)
         run = RunDir(path)
         job = Job(run=taken.id, path=str(path), workspace=_workspace(run))
+        forwarder = RequestForwarder(run, self._fleet.answerer(taken))
+        forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, path), partial(self._fleet.call, taken))
         spawn = partial(spawn_linked, link, taken.fence, self._lease)
         hubs = RealHubs(self._environ, spawn, self._rest_after_s)
         before = hubs.ending(job).progress
-        with link:
+        with link, forwarder:
             with self._mutex:
                 self._link = link
                 if self._is_stopping:
                     return Postponed("its node stops")
             started = hubs.start(job)
-            if isinstance(started, Ending):
-                return HubEnded(job, before, started)
-            self._wait(started)
-        self._wait_for_tree(run)
-        return HubEnded(job, before, hubs.ending(job))
+            if not isinstance(started, Ending):
+                forwarder.start()
+                self._forwarder = forwarder
+                self._wait(started)
+        if isinstance(started, Ending):
+            ending = started
+        else:
+            self._wait_for_tree(run)
+            ending = hubs.ending(job)
+        forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
+        return HubEnded(job, before, ending)
 
     def _wait(self, hub: Hub) -> None:
         with self._mutex:

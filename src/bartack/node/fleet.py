@@ -203,6 +203,13 @@ class _Life:
         """Kill the hub of a run."""
         self._works[run.no, run.fence].kill()
 
+    def note_requests(self) -> None:
+        """Let the works look whose runs have requests."""
+        asked = self.fleet.take_asked()
+        for (number, _), work in self._works.items():
+            if number in asked:
+                work.note_request()
+
     def forget(self, run: Taken) -> None:
         """The work on a run is over."""
         self._works.pop((run.no, run.fence), None)
@@ -267,6 +274,8 @@ class FleetLoop:
             if self._life is not None:
                 self._life.forget(run)
             self._core.work_ended(run, end, now)
+        if self._life is not None:
+            self._life.note_requests()
         lease = LeaseView("live", is_valid=True) if self._life is None else self._life.lease
         self._core.look(now, lease, self._stops())
         while outputs := self._core.take():

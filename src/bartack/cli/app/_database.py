@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -9,12 +10,10 @@ import click
 import msgspec
 
 from bartack.cli.app._grouped import grouped
-from bartack.cli.app._options import ON
+from bartack.cli.app._options import ON, ON_GIVEN
 from bartack.errors import DepotError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bartack.depot.elsewhere import Elsewhere, Home
     from bartack.depot.team import Team
     from bartack.depot.upkeep import Wait
@@ -163,7 +162,7 @@ def _note_insecure(context: click.Context, parameter: click.Parameter, given: bo
 
 
 def shows_database(command: click.decorators.FC) -> click.decorators.FC:
-    """Add ``--on`` and ``--insecure`` to a command that reads runs: it reads those of a database then."""
+    """Add ``--on`` and ``--insecure`` to a command for runs: it is for those of a database then."""
     on = click.option(
         "--on",
         default="",
@@ -171,7 +170,7 @@ def shows_database(command: click.decorators.FC) -> click.decorators.FC:
         is_eager=True,
         expose_value=False,
         callback=_note_on,
-        help=f"Read the runs of {ON_HELP}.",
+        help=f"Use the runs of {ON_HELP}.",
     )
     insecure = click.option(
         "--insecure",
@@ -185,19 +184,27 @@ def shows_database(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def show_runs_of(context: click.Context, on: str) -> str:
-    """The directory in which a command finds the runs of the database that ``--on`` names, instead of a workspace."""
-    from bartack.core.user_home import user_home  # noqa: PLC0415 - only these commands need it
-    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - likewise
+    """The directory in which a command finds the runs of the database that ``--on`` names, instead of a workspace.
+
+    If the command names runs, only these have a directory there when this returns, and it gets their whole ids.
+    """
+    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - only these commands need it
+    from bartack.depot.shown import shown_place, shown_runs  # noqa: PLC0415 - likewise
     from bartack.depot.team import listed  # noqa: PLC0415 - likewise
 
     where = Elsewhere(on, bool(context.meta.get(_INSECURE_GIVEN)))
-    place = shown_place(user_home(), where)
-    runs = place / ".bartack" / "runs"
-    runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    listed(open_team(where), runs)
-    return str(place)
-
-
-def shown_place(home: Path, where: Elsewhere) -> Path:
-    """Where the runs of a database have their directories for those that only read them."""
-    return where.place_in(home / "databases")
+    team = open_team(where)
+    runs = shown_runs(where)
+    context.meta[ON_GIVEN] = on
+    for name in ("run", "path", "runs"):
+        match context.params.get(name):
+            case str(asked) if os.sep not in asked:
+                context.params[name] = team.show(team.find(asked), runs).name
+                return str(shown_place(where))
+            case (_, *_) as asked:
+                context.params[name] = tuple(team.show(team.find(one), runs).name for one in asked)
+                return str(shown_place(where))
+            case _:
+                pass
+    listed(team, runs)
+    return str(shown_place(where))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import Final
 
@@ -21,6 +22,15 @@ json_option = click.option(
 _SETTINGS: Final = "bartack.toml"
 ON: Final = "bartack.on"
 """In the context of a command: finds the directory in which the runs of a database are shown; see ``_database.py``."""
+ON_GIVEN: Final = "bartack.on.given"
+"""In the context of a command: the database that ``--on`` names."""
+
+
+def with_on(command: str) -> str:
+    """A command for a run that is shown to a person, with the database of the current command."""
+    context = click.get_current_context(silent=True)
+    on = None if context is None else context.meta.get(ON_GIVEN)
+    return command if on is None else f"{command} --on {shlex.quote(on)}"
 
 
 def _find_workspace(context: click.Context, parameter: click.Parameter, given: str) -> str:

@@ -10,7 +10,8 @@ from typing import Final
 import click
 import msgspec
 
-from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._database import shows_database
+from bartack.cli.app._options import json_option, with_on, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
     complete_run,
@@ -40,6 +41,7 @@ _KINDS: Final = {"bool": "yes or no", "int": "a whole number", "float": "a numbe
 @click.argument("question", required=False)
 @click.argument("value", required=False)
 @click.option("--all", "everywhere", is_flag=True, help="List the open questions of all workspaces.")
+@shows_database
 @workspace_option
 @json_option
 def answer(
@@ -117,7 +119,7 @@ def _list(asked: list[Asked], *, as_json: bool, places: Mapping[Path, str] | Non
             screen.line(f"    {printable(question.use)}")
         if places is not None:
             screen.line(f"    in {printable(places[run.path])}")
-        screen.line(f"    bartack answer {run.id} {question.id} {question.hint}")
+        screen.line(f"    {with_on(f'bartack answer {run.id} {question.id} {question.hint}')}")
 
 
 def _facts(run: RunDir, question: QuestionFacts, places: Mapping[Path, str] | None) -> dict[str, object]:
@@ -143,10 +145,10 @@ def _answer(run: RunDir, state: State, question: str, text: str, *, as_json: boo
         write_note(f"answered {question} of {run.id}")
     elif queued:
         write_note(f"answered {question} of {run.id}; the node resumes it")
-        write_note(f"  watch it: bartack attach {run.id}")
+        write_note(f"  watch it: {with_on(f'bartack attach {run.id}')}")
     else:
         write_note(f"stored for {run.id}, which is not active")
-        write_note(f"resume it with: bartack resume {run.id}")
+        write_note(f"resume it with: {with_on(f'bartack resume {run.id}')}")
 
 
 def give_answer(run: RunDir, question: str, value: bytes, by: str) -> tuple[bool, bool]:
@@ -158,6 +160,8 @@ def give_answer(run: RunDir, question: str, value: bytes, by: str) -> tuple[bool
     kept = answer_question(run, question, value, by)
     if not kept:
         return False, False
+    if run.where is not None:
+        return True, run.is_awaited()
     from bartack.cli.queued._queueing import requeue_resting  # noqa: PLC0415 - active runs are answered faster without it
 
     return True, requeue_resting(run)

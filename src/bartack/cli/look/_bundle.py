@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from bartack._version import __version__
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, write_note
@@ -39,6 +40,7 @@ _CONFIG: Final = "bartack.toml"
 @run_argument
 @click.option("-o", "--output", metavar="FILE", help="Write to this file (default: RUN.tar.gz).")
 @click.option("--prompts", is_flag=True, help="Include values: prompts, replies, answers, messages, results.")
+@shows_database
 @workspace_option
 @json_option
 def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_json: bool) -> None:

@@ -6,23 +6,28 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._export import encode_entry, open_output
 from bartack.cli.app._options import json_option, workspace_option, write_json
 from bartack.cli.app._terminal import Screen, human_size, printable
-from bartack.errors import UsageError
+from bartack.errors import BlobMissingError, UsageError
 from bartack.journal import Entry, JournalReader
-from bartack.journal.file import JournalReport, open_reader, verify_journal
+from bartack.journal.file import FileReader, JournalReport, open_reader, verify_journal
+
+if TYPE_CHECKING:
+    from bartack.runtime.rundir.layout import RunDir
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RUN_NAME: Final = re.compile(r"latest|(run-)?[0-9][0-9a-f-]*|run-")
@@ -55,6 +60,7 @@ def journal() -> None:
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more entries until Ctrl-C.")
 @click.option("--full", is_flag=True, help="Do not shorten lines, and print large values, too.")
+@shows_database
 @workspace_option
 @json_option
 def show(
@@ -73,7 +79,7 @@ def show(
     On a terminal each line is shortened to its width. With --json each entry is one JSON object; --full adds large values.
     """
     screen = Screen(sys.stdout)
-    with open_reader(_find(path, workspace)) as reader:
+    with _open(path, workspace) as reader:
         put = _json_writer(reader, full=full) if as_json else _text_writer(reader, screen, full=full)
         for entry in _selected(reader, first, last, kinds, follow=follow):
             put(entry)
@@ -83,6 +89,7 @@ def show(
 
 @journal.command(short_help="Check every line and every large value.")
 @path_argument
+@shows_database
 @workspace_option
 @json_option
 def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
@@ -91,7 +98,7 @@ def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
     The exit code is 0 if all acknowledged entries are intact, and 10 if not. A line that was being written when its owner died
     was never acknowledged and does not count as damage: the next owner cuts it off and keeps it in a file.
     """
-    report = verify_journal(_find(path, workspace))
+    report = verify_journal(_bring_here(path, workspace))
     if as_json:
         write_json({"ok": report.ok, **msgspec.to_builtins(report)})
     else:
@@ -106,6 +113,7 @@ def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
     "--ledger", is_flag=True, help="Print a run of the pipeline as messages of the line protocol instead."
 )
 @click.option("--check", is_flag=True, help="Check the ledger in the file PATH and print its faults.")
+@shows_database
 @workspace_option
 def export(path: str, output: str | None, workspace: str, *, ledger: bool, check: bool) -> Exit:
     """Print all entries as JSON, one object a line, in their order.
@@ -116,7 +124,7 @@ def export(path: str, output: str | None, workspace: str, *, ledger: bool, check
     """
     if check:
         return _check_ledger(path)
-    path = _find(path, workspace)
+    path = _bring_here(path, workspace)
     with open_reader(path) as reader, open_output(output, beside=reader.path) as stream:
         if ledger:
             stream.writelines(_ledger(reader, path))
@@ -138,13 +146,32 @@ def _ledger(reader: JournalReader, path: str) -> Iterator[bytes]:
     yield from export_ledger(path)
 
 
-def _find(asked: str, workspace: str) -> str:
-    """Find a journal: an existing file or directory, else the journal of a run."""
+def _find(asked: str, workspace: str) -> RunDir | None:
+    """The run of this name; ``None`` if there is a file or a directory of it."""
     if os.path.lexists(asked) or not _RUN_NAME.fullmatch(asked):
-        return asked
+        return None
     from bartack.cli.app._runs import locate  # noqa: PLC0415 - a journal can be read without a run
 
-    return str(locate(asked, workspace).path)
+    return locate(asked, workspace)
+
+
+def _open(asked: str, workspace: str) -> FileReader:
+    """Read a journal: an existing file or directory, else the journal of a run, wherever that is kept."""
+    run = _find(asked, workspace)
+    return open_reader(asked) if run is None else run.open_reader()
+
+
+def _bring_here(asked: str, workspace: str) -> str:
+    """Where a journal is with all its large values. What cannot be fetched from a database is missing there."""
+    run = _find(asked, workspace)
+    if run is None:
+        return asked
+    if run.where is not None:
+        with run.open_reader() as reader:
+            for entry in reader.read():
+                with suppress(BlobMissingError):
+                    reader.load_value(entry)
+    return str(run.path)
 
 
 def _check_ledger(path: str) -> Exit:

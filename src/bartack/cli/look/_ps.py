@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import complete_run, locate, paint_status, workspace_option
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
@@ -36,6 +37,7 @@ class ProcessTree(NamedTuple):
 
 @click.command(short_help="Show the processes of a run as a tree.")
 @click.argument("run", required=False, shell_complete=complete_run)
+@shows_database
 @workspace_option
 @json_option
 def ps(run: str | None, workspace: str, *, as_json: bool) -> None:

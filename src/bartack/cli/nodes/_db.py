@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bartack.cli.app._database import ON_HELP, open_team, shown_place
+from bartack.cli.app._database import ON_HELP, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, human_time, printable, write_note
-from bartack.core.user_home import user_home
 from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.shown import shown_runs
 from bartack.depot.upkeep import Upkeep
 from bartack.errors import BartackError, UsageError
 from bartack.runtime.rundir.find import runs_dir
@@ -125,7 +125,7 @@ def check(runs: tuple[str, ...], on: str, *, insecure: bool, as_json: bool) -> E
     the database. Exit code 10: something is damaged or missing.
     """
     team = _team(on, insecure=insecure)
-    place = shown_place(user_home(), team.where) / ".bartack" / "runs"
+    place = shown_runs(team.where)
     found: dict[str, object] = {}
     problems = 0
     for run_id in [team.find(asked) for asked in runs] or team.ids():

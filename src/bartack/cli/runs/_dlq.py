@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._export import open_output
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import RunFirst, iso, latest_argument, locate_or_newest, pretty, workspace_option
@@ -84,6 +85,7 @@ def dlq() -> None:
     show_default=True,
     help="Show at most N.",
 )
+@shows_database
 @workspace_option
 @json_option
 def list_letters(run: str, workspace: str, limit: int, *, as_json: bool, **chosen: object) -> None:
@@ -120,6 +122,7 @@ def list_letters(run: str, workspace: str, limit: int, *, as_json: bool, **chose
 @dlq.command(cls=RunFirst, short_help="Show a dead letter with its message.")
 @latest_argument
 @click.argument("letter")
+@shows_database
 @workspace_option
 @json_option
 def show(run: str, letter: str, workspace: str, *, as_json: bool) -> None:
@@ -153,6 +156,7 @@ def show(run: str, letter: str, workspace: str, *, as_json: bool) -> None:
 @letters_argument
 @filter_options
 @all_option
+@shows_database
 @workspace_option
 @json_option
 def retry(
@@ -184,6 +188,7 @@ def retry(
 @filter_options
 @all_option
 @click.option("--yes", is_flag=True, help="Remove without asking.")
+@shows_database
 @workspace_option
 @json_option
 def purge(
@@ -215,6 +220,7 @@ def purge(
 @latest_argument
 @filter_options
 @click.option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout.")
+@shows_database
 @workspace_option
 @json_option
 def export(run: str, workspace: str, output: str | None, *, as_json: bool, **chosen: object) -> None:

@@ -52,7 +52,7 @@ def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
     if not detach:
         return watch_run(run, view, "attach")
     with suppress(DepotError):
-        run.check_readable()  # its journal comes here, by which commands find it in this workspace
+        run.open_reader().close()  # its journal comes here, by which commands find it in this workspace
     if view == "json":
         write_json({"run": run.id, "dir": str(run.path), "state": "queued", "reason": ""})
     else:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import (
     RunFirst,
@@ -47,6 +48,7 @@ def mailbox() -> None:
 
 @mailbox.command(cls=RunFirst, name="list", short_help="List the mailboxes.")
 @latest_argument
+@shows_database
 @workspace_option
 @json_option
 def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
@@ -104,6 +106,7 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
     show_default=True,
     help="Show at most N.",
 )
+@shows_database
 @workspace_option
 @json_option
 def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> None:
@@ -158,6 +161,7 @@ def _facts(run: RunDir, message: Message) -> dict[str, object]:
 @click.argument("value", default="-")
 @click.option("--text", is_flag=True, help="Send VALUE as a text, not as JSON.")
 @click.option("--key", default="", metavar="KEY", help="Send at most one message with this key.")
+@shows_database
 @workspace_option
 @json_option
 def send(run: str, name: str, value: str, key: str, workspace: str, *, text: bool, as_json: bool) -> None:
@@ -194,6 +198,7 @@ def _encode(value: str, *, is_text: bool) -> bytes:
 @click.argument("topic")
 @click.argument("value", default="-")
 @click.option("--text", is_flag=True, help="Send VALUE as a text, not as JSON.")
+@shows_database
 @workspace_option
 @json_option
 def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_json: bool) -> None:
@@ -228,6 +233,7 @@ def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_
     help="Receive N messages.",
 )
 @click.option("--follow", is_flag=True, help="Receive until the run ends.")
+@shows_database
 @workspace_option
 @json_option
 def receive(

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._database import shows_database
+from bartack.cli.app._options import json_option, with_on, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import write_note
 from bartack.runtime.client.manage import cancel_run, count_open_prompts, delete_run, fail_run, fork_run
@@ -18,6 +19,7 @@ from bartack.runtime.rundir.layout import RunDir
 @click.command(short_help="Cancel a run for good.")
 @run_argument
 @click.option("--reason", default="", metavar="TEXT", help="Record why the run is cancelled.")
+@shows_database
 @workspace_option
 @json_option
 def cancel(run: str, reason: str, workspace: str, *, as_json: bool) -> None:
@@ -33,6 +35,7 @@ def cancel(run: str, reason: str, workspace: str, *, as_json: bool) -> None:
 @click.command(short_help="Fail a run; it can be resumed.")
 @run_argument
 @click.argument("reason")
+@shows_database
 @workspace_option
 @json_option
 def fail(run: str, reason: str, workspace: str, *, as_json: bool) -> None:
@@ -49,6 +52,7 @@ def fail(run: str, reason: str, workspace: str, *, as_json: bool) -> None:
 @run_argument
 @click.option("--at", required=True, metavar="STEP", help="Keep the steps up to this one.")
 @click.option("--update", is_flag=True, help="Use the current source, if it matches the recorded steps.")
+@shows_database
 @workspace_option
 @json_option
 def fork(run: str, at: str, workspace: str, *, update: bool, as_json: bool) -> None:
@@ -72,7 +76,7 @@ def fork(run: str, at: str, workspace: str, *, update: bool, as_json: bool) -> N
     if asked_again:
         what = "1 prompt had" if asked_again == 1 else f"{asked_again} prompts had"
         write_note(f"{what} no reply yet and will be asked again from the beginning")
-    write_note(f"start it with: bartack resume {made.id}")
+    write_note(f"start it with: {with_on(f'bartack resume {made.id}')}")
 
 
 def _update(run: RunDir) -> None:

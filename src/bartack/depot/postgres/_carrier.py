@@ -199,6 +199,7 @@ class PostgresCarrier:
         fence: The number of the ownership.
         read: Returns the content of a large value as it is stored.
         release: Ends the ownership.
+        written: Called, in another thread, when a commit is written.
     """
 
     def __init__(
@@ -210,6 +211,7 @@ class PostgresCarrier:
         fence: int,
         read: Callable[[BlobRef], bytes],
         release: Callable[[], None],
+        written: Callable[[], object] = lambda: None,
     ) -> None:
         self.fence = fence
         self._courier = courier
@@ -218,6 +220,7 @@ class PostgresCarrier:
         self._team = team
         self._read = read
         self._release = release
+        self._written = written
         self._outcome: BartackError | None = None
         self._is_known = False
         self._ready, self._signal = os.pipe()
@@ -256,6 +259,8 @@ class PostgresCarrier:
     def _done(self, error: BartackError | None) -> None:
         self._outcome = error
         self._is_known = True
+        if error is None:
+            self._written()
         with self._closed:
             if not self._is_closed:
                 os.write(self._signal, b"x")

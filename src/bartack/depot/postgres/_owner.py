@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 from bartack.core.files import replace_file
 from bartack.depot.postgres._carrier import Courier, PostgresCarrier
 from bartack.depot.postgres._lease import GRACE_S, Node, Page
+from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.taken import LEASE_S
 from bartack.errors import DepotError, JournalLockedError, JournalNotFoundError
 from bartack.journal import BlobRef
@@ -100,6 +101,9 @@ class Ownership:
         self._run = run
         self._is_over = False
         self._state, self._reason = "resting", ""
+        self._database = database
+        self._announcer: Announcer | None = None
+        self._listener: Listener | None = None
 
     @classmethod
     def claim(
@@ -142,7 +146,35 @@ class Ownership:
 
     def carrier(self, name: str, team: str, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
         """The way of its commits; closing it ends the ownership."""
-        return PostgresCarrier(self._courier, self._run, name, team, self.fence, read, self.release)
+        return PostgresCarrier(
+            self._courier, self._run, name, team, self.fence, read, self.release, self._note_written
+        )
+
+    def on_request(self, asked: Callable[[], object]) -> None:
+        """Call a function, in another thread, when there may be a request; and notify those that watch the run of changes."""
+        self._announcer = announcer = Announcer(self._database)
+
+        def notified(channel: str, text: str) -> None:
+            if text.startswith("watch "):
+                announcer.watch(self._run)
+            else:
+                asked()
+
+        self._listener = Listener(self._database, [f"bartack_node_{self.node.id}"], notified)
+
+    def _note_written(self) -> None:
+        if self._announcer is not None:
+            self._announcer.changed(self._run)
+
+    def note_changed(self) -> None:
+        """Entries came without a hub: the nodes that the run is for have something to do, unless it has ended."""
+        if self._state == "resting" and not self.is_shown_alive:
+            self._state = "changed"
+
+    def note_status(self, *, over: bool) -> None:
+        """Whether the run has ended. A process that runs it itself leaves it resting."""
+        if over and self._state == "resting" and not self.is_shown_alive:
+            self._state = "over"
 
     def show_alive(self) -> None:
         """Let others know that a hub runs the run."""
@@ -163,7 +195,11 @@ class Ownership:
         if self._is_over:
             return
         self._is_over = True
+        if self._listener is not None:
+            self._listener.close()
         answers = self._courier.close()
+        if self._announcer is not None:
+            self._announcer.close()
         if answers:
             statement = "SELECT bartack.release(%s, %s, %s, %s)"
             self.errands.run("release", statement, self._run, self.fence, self._state, self._reason)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -27,12 +27,13 @@ from bartack.depot.postgres._content import download, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
 from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
+from bartack.depot.postgres._requests import RunAnswerer, RunQuestioner
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
 from bartack.depot.taken import LEASE_S, TEAM, KeyKnownError
 from bartack.errors import DepotError, JournalLostError, JournalNotFoundError, JournalOwnershipLostError
 from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
-from bartack.journal.file import FileBlobs, check_beginning
+from bartack.journal.file import JOURNAL_FILE, FileBlobs, check_beginning
 from bartack.journal.mirror import End, FetchedBlobs, Mirror, MirrorReader, lines_after
 from bartack.journal.shared import SharedJournal, first_commit, lock_directory, open_shared
 from bartack.journal.veil import Veil
@@ -63,9 +64,19 @@ class _Row(NamedTuple):
 
 
 class Marked(msgspec.Struct):
-    """What of the summary of a run concerns its journal: the last entry that it is of."""
+    """What of the summary of a run concerns where it is kept.
+
+    Attributes:
+        seq: The last entry of the journal that it is of.
+        status: What the run is doing.
+    """
 
     seq: int = 0
+    status: str = ""
+
+
+ENDED: Final = frozenset({"completed", "failed", "cancelled", "aborted"})
+"""No node runs a run with this status, unless a person resumes it."""
 
 
 # Long because it is the whole contract of a kept run, and what moves a run in and out needs the same connection and ownership.
@@ -132,9 +143,10 @@ class PostgresRun(FileRun):
         return self._row() is not None
 
     def check_readable(self) -> None:
-        """See ``KeptRun.check_readable``."""
-        self.catch_up()
-        check_beginning(self.path)
+        """See ``KeptRun.check_readable``. The journal of a run that is only listed does not come here."""
+        self._found()
+        if (self.path / JOURNAL_FILE).exists():
+            check_beginning(self.path)
 
     def catch_up(self) -> None:
         """Bring the copy of the journal in the directory up to date, unless the owner of the run does that here.
@@ -154,8 +166,10 @@ class PostgresRun(FileRun):
         return MirrorReader(str(self.path), self._source(self._found()), self.catch_up, self.watch, veil)
 
     def open_blobs(self, *, veil: Veil | None = None) -> FileBlobs:
-        """See ``KeptRun.open_blobs``."""
-        return FetchedBlobs(str(self.path), self._source(self._found()), veil=veil)
+        """See ``KeptRun.open_blobs``. Those of a run that is not there yet are kept here until it is."""
+        row = self._row()
+        source = RunSource(self._session, 0, self.name, TEAM) if row is None else self._source(row)
+        return FetchedBlobs(str(self.path), source, veil=veil)
 
     def summary(self) -> bytes | None:
         """See ``KeptRun.summary``."""
@@ -164,17 +178,29 @@ class PostgresRun(FileRun):
 
     def watch(self) -> Watch:
         """See ``KeptRun.watch``."""
-        session = self.database.session()
+        row = self._row()
+        return RowWatch(self.database.session(), self.id, 0 if row is None else row.no)
 
-        def look() -> object:
-            rows = session.rows(
-                "SELECT r.marked, o.fence, o.state, o.alive, (SELECT max(j.last) FROM bartack.journal j WHERE j.run = r.no) "
-                "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s",
-                self.id,
-            )
-            return rows[0] if rows else None
+    # Requests.
 
-        return RowWatch(look, session.close)
+    def questioner(self) -> RunQuestioner:
+        """For requests to it from here.
+
+        Raises:
+            JournalNotFoundError: It is not there.
+        """
+        return RunQuestioner(self._session, self._found().no, self.watch)
+
+    def answerer(self) -> RunAnswerer | None:
+        """For the hub that runs it in this process; ``None`` if this process does not own it."""
+        if self._ownership is None:
+            return None
+        return RunAnswerer(self._session, self._found().no, self._ownership.fence)
+
+    def on_request(self, asked: Callable[[], object]) -> None:
+        """Have a function called in another thread when there may be a request to the run that this process owns."""
+        assert self._ownership is not None, "it is not owned"
+        self._ownership.on_request(asked)
 
     # Its owner.
 
@@ -366,7 +392,11 @@ class PostgresRun(FileRun):
     def own(self) -> Generator[Journal]:
         """See ``KeptRun.own``."""
         with self._open(NO_TELEMETRY, None, None, None, accept_loss=False, check_blobs=False) as journal:
+            before, ownership = journal.synced_seq, self._ownership
             yield journal
+            assert ownership is not None
+            if journal.synced_seq > before:
+                ownership.note_changed()
 
     def _open(
         self,
@@ -437,7 +467,9 @@ class PostgresRun(FileRun):
         """See ``KeptRun.mark``: kept here at once, and in the database soon."""
         super().mark(summary)
         if self._ownership is not None:
-            self._ownership.mark(summary, msgspec.json.decode(summary, type=Marked).seq)
+            marked = msgspec.json.decode(summary, type=Marked)
+            self._ownership.mark(summary, marked.seq)
+            self._ownership.note_status(over=marked.status in ENDED)
 
     def beat(self) -> None:
         """See ``KeptRun.beat``: the beats of the lease are its signs of life from the first call on."""

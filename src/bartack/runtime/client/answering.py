@@ -15,6 +15,7 @@ from bartack.errors import QuestionAnsweredError, QuestionNotFoundError
 from bartack.runtime.client.carrying_out import carry_out
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.manage import veil_of, without_secrets
+from bartack.runtime.client.remote import store
 from bartack.runtime.protocol.answers import check_answer
 from bartack.runtime.protocol.asked import check_agent_answer
 from bartack.runtime.protocol.requests import Request, new_request_id
@@ -67,8 +68,9 @@ def _keep(run: RunDir, request: str, question: str, value: bytes, by: str) -> bo
     if asked.by_agent:
         _write(run, request, question, value, by)
     else:
-        checked = check_answer(load_question(run, asked).args, msgspec.Raw(value))
-        leave_answer(run, state, question, bytes(checked), request, by)
+        checked = bytes(check_answer(load_question(run, asked).args, msgspec.Raw(value)))
+        if not store(run, request, "answer", Request(question=question, by=by), checked):
+            leave_answer(run, state, question, checked, request, by)
     return True
 
 

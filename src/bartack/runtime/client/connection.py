@@ -15,12 +15,13 @@ from typing import TypeVar
 from bartack.core.closing import Closing
 from bartack.errors import DeadlineExceededError, RunNotActiveError
 from bartack.runtime.client.peer import HubPeer
+from bartack.runtime.client.remote import connect
 from bartack.runtime.client.requests import HubCall
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.requests import LEASE_S, Request
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.presence import check_continues, join_limit_s, open_connection, peer_pid
+from bartack.runtime.rundir.presence import check_continues, join_limit_s, peer_pid
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class HubClient(HubPeer, Closing):
         self._connect()
 
     def _connect(self) -> None:
-        self._sock = open_connection(self._run)
+        self._sock = connect(self._run)
         self._hub_pid = peer_pid(self._sock)
         self._sock.settimeout(self._look_s)
         self._send(self._hello())

@@ -22,6 +22,7 @@ from bartack.core.accounts import Account
 from bartack.core.batch import Batch
 from bartack.core.clock import SystemClock
 from bartack.depot import FileRuns
+from bartack.depot.elsewhere import write_elsewhere
 from bartack.errors import (
     ResumeRefusedError,
     RunNotActiveError,
@@ -163,7 +164,7 @@ def fork_run(run: RunDir, at: str | int) -> RunDir:
     """Make a run that begins with what another one did, up to the outcome of one step. Nothing runs yet.
 
     Args:
-        run: The other run; it is not changed.
+        run: The other run; it is not changed. The new one is kept where it is.
         at: The step: ``path:n``, or ``n`` of the first worker. Or the number of an entry: the last step that had an outcome then.
 
     Raises:
@@ -174,12 +175,15 @@ def fork_run(run: RunDir, at: str | int) -> RunDir:
     """
     check_outside(f"forking {run.id}", run)
     check_own(run)
+    run.bring_here()
     veil = veil_of(run)
     with run.open_reader(veil=veil) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)
         fork = RunDir(FileRuns(run.path.parent).claim())
         try:
+            if run.where is not None:
+                write_elsewhere(fork.path, run.where)
             _copy_files(run, fork, entries)
             _copy_entries(reader, entries[:last], fork, veil)
         except BaseException:

@@ -19,17 +19,20 @@ import msgspec
 
 from bartack.config.load import check_resumed, find_workspace, load_config
 from bartack.core.closing import Closing
+from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
     RunFailedError,
     RunNotActiveError,
     RunNotFinishedError,
+    UsageError,
 )
 from bartack.messaging import DeadLetterQueue
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.client.answering import answer_question
 from bartack.runtime.client.connection import HubClient
+from bartack.runtime.client.databases import find_run_on, give_to_nodes, list_runs_on
 from bartack.runtime.client.dead_letters import open_letters
 from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
 from bartack.runtime.client.sending import send_message
@@ -98,8 +101,9 @@ class RunState(msgspec.Struct, frozen=True):
 class Run(Closing):
     """One run of a workspace. Closing it never stops the run."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, *, is_for_nodes: bool = False) -> None:
         self._run = run
+        self._is_for_nodes = is_for_nodes
 
     @classmethod
     def start(
@@ -109,9 +113,10 @@ class Run(Closing):
         worker: str | None = None,
         workspace: str | os.PathLike[str] = ".",
         no_input: bool = False,
+        on: str | None = None,
         **kwargs: object,
     ) -> Run:
-        """Start a run in a process of its own, which outlives the caller.
+        """Start a run in a process of its own, which outlives the caller; or on a node of a database.
 
         Args:
             program: A file, ``FILE:worker``, a worker, or a worker with its arguments.
@@ -119,34 +124,56 @@ class Run(Closing):
             worker: The worker of the file to run.
             workspace: Where the run's commands and relative paths are.
             no_input: No person is there to answer questions.
+            on: A PostgreSQL database that keeps the run, whose nodes run it: ``postgresql://…`` or ``service:NAME``. Which nodes
+                take it, and whose run it is there, is said by the section ``run`` of the settings.
             kwargs: Further arguments of the worker.
 
         Raises:
             ProgramImportError: The program cannot run; no run was made.
             UsageError: The arguments do not match the worker; no run was made.
+            DepotError: The database cannot be used.
         """
         place = find_workspace(Path(workspace)).resolve()
         request = _request(program, args, kwargs)
         if worker is not None:
             request.worker = worker
         request.no_input = no_input
-        run = cls(create_run(request, place, load_config(place)))
-        start_hub(run._run)
-        return run
+        config = load_config(place)
+        if on is None:
+            run = create_run(request, place, config)
+            start_hub(run)
+            return cls(run)
+        run = create_run(request, place, config, home=Home(Elsewhere(on), config.run.team))
+        give_to_nodes(run, config.run)
+        return cls(run, is_for_nodes=True)
 
     @classmethod
-    def open(cls, run: str | os.PathLike[str], workspace: str | os.PathLike[str] = ".") -> Run:
-        """A run by its id, a unique beginning of it, ``latest``, or its directory.
+    def open(
+        cls, run: str | os.PathLike[str], workspace: str | os.PathLike[str] = ".", on: str | None = None
+    ) -> Run:
+        """A run by its id, a unique beginning of it, ``latest``, or its directory; with ``on`` a run of that database.
 
         Raises:
             RunNotFoundError: There is none, or more than one.
+            DepotError: The database cannot be used.
         """
+        if on is not None:
+            return cls(find_run_on(on, run), is_for_nodes=True)
         return cls(find_run(run, Path(workspace)))
 
     @classmethod
-    def list(cls, workspace: str | os.PathLike[str] = ".") -> list[Run]:
-        """The runs of a workspace that can be read, the newest first. ``bartack status`` names the others with the reason."""
-        return [cls(run) for run in list_runs(Path(workspace)) if is_readable(run)]
+    def list(cls, workspace: str | os.PathLike[str] = ".", on: str | None = None) -> list[Run]:
+        """The runs of a workspace that can be read, the newest first. ``bartack status`` names the others with the reason.
+
+        Args:
+            workspace: The workspace.
+            on: The database whose runs are listed instead.
+
+        Raises:
+            DepotError: The database cannot be used.
+        """
+        found = list_runs(Path(workspace)) if on is None else list_runs_on(on)
+        return [cls(run, is_for_nodes=on is not None) for run in found if is_readable(run)]
 
     @property
     def id(self) -> str:
@@ -179,13 +206,20 @@ class Run(Closing):
         with self._run.watch() as watch:
             while True:
                 found = self.state()
-                stopped = found.status == "waiting" and not self._run.is_active()
-                if stopped or (found.status in goals and (found.status == "waiting" or has_left(self._run))):
+                if self._has_stopped(found, goals):
                     return found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
                 if left <= 0:
                     raise DeadlineExceededError("wait", timeout_s or 0.0, "explicit")
                 watch.wait(left)
+
+    def _has_stopped(self, found: RunState, goals: frozenset[str]) -> bool:
+        """Whether a run has come to one of these, or waits for a person without a process."""
+        if found.status not in goals | {"waiting"}:
+            return False
+        if found.status in {"waiting", "interrupted"} and not self._run.is_active():
+            return not self._run.is_awaited() and (found.status == "waiting" or has_left(self._run))
+        return found.status in goals and (found.status == "waiting" or has_left(self._run))
 
     @overload
     def result(self) -> object: ...
@@ -229,6 +263,7 @@ class Run(Closing):
         """Resume an interrupted or failed run.
 
         A run of the pipeline is resumed as ``bartack resume`` does it: with the workspace for itself, its receipts and settings.
+        A run that was started or opened with ``on`` is given back to the nodes of its database, without any of these options.
 
         Args:
             update: Take the program's source as it is now; it must match its recorded steps.
@@ -242,6 +277,7 @@ class Run(Closing):
 
         Raises:
             ConfigError: A setting cannot be used, or cannot change any more.
+            UsageError: A node is to resume it, and an option was given.
             WorkspaceBusyError: Another run of the pipeline works in its workspace.
             JournalLockedError: Another process runs it.
             ResumeRefusedError: It has ended for good, needs a decision first, or cannot execute the step again.
@@ -252,6 +288,11 @@ class Run(Closing):
                 loss is up to a person: ``bartack resume`` has an option for it.
             ForeignRunError: It came from elsewhere, and is not trusted.
         """
+        if self._is_for_nodes:
+            if update or program or unknown or again or workspace or sets:
+                raise UsageError("resume", "a node resumes the run, so no option can be given")
+            give_to_nodes(self._run)
+            return
         if self._run.is_active():
             check_continues(self._run, self._run.owner_pid(), join_limit_s())
         check_own(self._run)

@@ -8,6 +8,7 @@ import msgspec
 
 from bartack.errors import RunNotActiveError
 from bartack.runtime.client.connection import HubClient
+from bartack.runtime.client.remote import store
 from bartack.runtime.protocol.requests import Request, new_request_id
 from bartack.runtime.rundir.inbox import leave_message
 from bartack.runtime.rundir.layout import RunDir
@@ -36,10 +37,12 @@ def send_message(run: RunDir, mailbox: str, value: bytes, key: str = "") -> Sent
         PeerRefusedError: This process belongs to a run.
     """
     request = new_request_id()
+    asked = Request(mailbox=mailbox, key=key)
     try:
         with HubClient(run) as hub:
-            sent = hub.ask("send", Request(mailbox=mailbox, key=key), value, by_id=request)
+            sent = hub.ask("send", asked, value, by_id=request)
     except RunNotActiveError:
-        leave_message(run, mailbox, request, value, key)
+        if not store(run, request, "send", asked, value):
+            leave_message(run, mailbox, request, value, key)
         return SentMessage(key or request, is_kept=True)
     return SentMessage(msgspec.json.decode(sent, type=str), is_kept=False)

@@ -32,6 +32,7 @@ from bartack.messaging.mailboxes import mailbox_of
 from bartack.messaging.options import Moment
 from bartack.runtime.client import requests
 from bartack.runtime.client.connection import HubClient
+from bartack.runtime.client.databases import find_run_on
 from bartack.runtime.client.dead_letters import open_letters
 from bartack.runtime.client.peer import HubPeer
 from bartack.runtime.protocol import steps as s
@@ -271,16 +272,25 @@ class Session(JoinedRun[HubClient], Closing):
 
     @classmethod
     def join(
-        cls, run: str | os.PathLike[str] | None = None, workspace: str | os.PathLike[str] = "."
+        cls,
+        run: str | os.PathLike[str] | None = None,
+        workspace: str | os.PathLike[str] = ".",
+        on: str | None = None,
     ) -> Session:
         """Join a run by its id or directory; a process that the run started may leave it out.
+
+        Args:
+            run: The run.
+            workspace: Its workspace.
+            on: The database that keeps it, on whichever machine it is active.
 
         Raises:
             RunNotFoundError: The run does not exist.
             RunNotActiveError: No process runs it.
             SessionFailedError: It has failed.
+            DepotError: The database cannot be used.
         """
-        found = find_session(run, workspace)
+        found = find_session(run, workspace, on)
         return cls(found, HubClient(found))
 
     def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
@@ -354,13 +364,19 @@ class Session(JoinedRun[HubClient], Closing):
         self._client.close()
 
 
-def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLike[str]) -> RunDir:
-    """The run to join; without a name the one that this process belongs to.
+def find_session(
+    run: str | os.PathLike[str] | None, workspace: str | os.PathLike[str], on: str | None = None
+) -> RunDir:
+    """The run to join; without a name the one that this process belongs to, or the newest one of a database.
 
     Raises:
         RunNotFoundError: The run does not exist.
         SessionFailedError: It has failed.
     """
+    if on is not None:
+        found = find_run_on(on, run or "latest")
+        check_session(found)
+        return found
     if run is None:
         place = os.environ.get("BARTACK_RUN_DIR")
         if not place:
@@ -373,6 +389,16 @@ def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLik
     return found
 
 
+def _check_elsewhere(run: RunDir) -> None:
+    """Raise if the session of a run has failed whose hub is on another machine."""
+    if b'"failed"' not in (run.summary() or b""):
+        return  # the journal need not be read
+    failure = read_state(run).failure
+    if failure is not None:
+        error = failure.error
+        raise SessionFailedError(failure.worker, error.type.rpartition(":")[2], error.message)
+
+
 def read_timestamp(run: RunDir) -> datetime:
     """When a run first started."""
     return datetime.fromtimestamp(read_state(run).created_at / 1e6, UTC)
@@ -380,6 +406,9 @@ def read_timestamp(run: RunDir) -> datetime:
 
 def check_session(run: RunDir) -> None:
     """Raise if the session of a run has failed, or its directory is gone. An unreadable file counts as a failure."""
+    if run.questioner() is not None:
+        _check_elsewhere(run)
+        return
     try:
         text = run.failed.read_bytes()
     except FileNotFoundError:

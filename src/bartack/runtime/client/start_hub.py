@@ -136,6 +136,8 @@ def start_hub(
 
 def has_left(run: RunDir) -> bool:
     """Whether the hub of a run has written that it left, or is gone without having done so."""
+    if run.questioner() is not None:
+        return not run.is_active()  # its process is one of another machine
     try:
         pid = msgspec.json.decode(run.summary() or b"", type=RunFile).pid
     except msgspec.DecodeError:

@@ -48,6 +48,7 @@ from bartack.supervision.process.limits import most_files
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
+    from bartack.runtime.hub.forwarding import RequestForwarder
     from bartack.runtime.hub.notices import NoticeFeed
 
 EXIT_CODES = {
@@ -121,6 +122,7 @@ def drive(
         )
 
 
+# Long because it opens what a hub needs, each thing with those before it, and closes all of it.
 def _drive(
     run: RunDir,
     config: Config,
@@ -144,6 +146,7 @@ def _drive(
     journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
     feed: NoticeFeed | None = None
+    forwarder: RequestForwarder | None = None
     try:
         last_life = _last_life_us(heartbeat, state)
         _make_ready(run, journal, state, observer, unknown)
@@ -158,10 +161,12 @@ def _drive(
         timeouts = Timeouts(os.environ, config.limits)
         core = Core(state, journal, clock, timeouts, settings, telemetry, prompts.unused)
         _calm_collector()
-        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
-        hub = make_hub(config=shared, describe=describe, account=account, notices=feed, lease=lease)
+        hub = make_hub(
+            config=_shared(config, veil), describe=describe, account=account, notices=feed, lease=lease
+        )
+        forwarder = _open_forwarder(run)
         dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
 
         def begin(core: Core, orphans: Sequence[str]) -> None:
@@ -170,9 +175,13 @@ def _drive(
             _note_secrets(core, digests, veil)
             core.start(dead_us, unknown, orphans)
             take_in(run, core)
+            if forwarder is not None:
+                forwarder.start()
 
         return hub.run(begin)
     finally:
+        if forwarder is not None:
+            forwarder.close()
         journal.close()
         if hub is not None:
             hub.write_left()
@@ -181,6 +190,24 @@ def _drive(
         digests.close()
         _close_lease(run, lease)
         _wake_node()
+
+
+def _shared(config: Config, veil: Veil) -> msgspec.Raw:
+    """What all workers get of the settings."""
+    return msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
+
+
+def _open_forwarder(run: RunDir) -> RequestForwarder | None:
+    """For the requests in the database of a run that this process owns there; ``None`` for all others."""
+    answerer = None if run.link is not None else run.answerer()
+    if answerer is None:
+        return None
+    from bartack.runtime.hub.forwarding import REPEAT_S, RequestForwarder  # noqa: PLC0415 - other runs start faster without it
+
+    forwarder = RequestForwarder(run, answerer, REPEAT_S)
+    forwarder.leave()
+    run.on_request(forwarder.wake)
+    return forwarder
 
 
 def _open_lease(run: RunDir) -> int | None:

@@ -15,12 +15,13 @@ from bartack.errors import FrameError, HubStoppedError, RunNotActiveError
 from bartack.journal.contract import INLINE_LIMIT
 from bartack.runtime.client import requests
 from bartack.runtime.client.peer import HubPeer, encode_request
+from bartack.runtime.client.remote import connect
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.requests import LEASE_S, Request
 from bartack.runtime.protocol.steps import Held
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.presence import check_continues, join_limit_s, open_connection, peer_pid
+from bartack.runtime.rundir.presence import check_continues, join_limit_s, peer_pid
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
             RunNotActiveError: No process runs it.
             HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
         """
-        sock = await asyncio.to_thread(open_connection, run)
+        sock = await asyncio.to_thread(connect, run)
         hub_pid = peer_pid(sock)
         loop = asyncio.get_running_loop()
         _, client = await loop.create_unix_connection(lambda: cls(run, hub_pid), sock=sock)
@@ -92,7 +93,7 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
         async with self._connecting:
             if self._transport is None or self._transport.is_closing():
                 await self._closed.wait()  # bartack: allow[wait_without_deadline] the loop closes it now
-                sock = await asyncio.to_thread(open_connection, self._run)
+                sock = await asyncio.to_thread(connect, self._run)
                 self._hub_pid = peer_pid(sock)
                 loop = asyncio.get_running_loop()
                 await loop.create_unix_connection(lambda: self, sock=sock)

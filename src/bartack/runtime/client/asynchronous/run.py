@@ -42,23 +42,26 @@ class AsyncRun:
         worker: str | None = None,
         workspace: str | os.PathLike[str] = ".",
         no_input: bool = False,
+        on: str | None = None,
         **kwargs: object,
     ) -> AsyncRun:
-        """Start a run in a process of its own, which outlives the caller."""
+        """Start a run in a process of its own, which outlives the caller; or on a node of a database."""
         started = await asyncio.to_thread(
-            Run.start, program, *args, worker=worker, workspace=workspace, no_input=no_input, **kwargs
+            Run.start, program, *args, worker=worker, workspace=workspace, no_input=no_input, on=on, **kwargs
         )
         return cls(started)
 
     @classmethod
-    async def open(cls, run: str | os.PathLike[str], workspace: str | os.PathLike[str] = ".") -> AsyncRun:
-        """A run by its id, a unique beginning of it, ``latest``, or its directory."""
-        return cls(await asyncio.to_thread(Run.open, run, workspace))
+    async def open(
+        cls, run: str | os.PathLike[str], workspace: str | os.PathLike[str] = ".", on: str | None = None
+    ) -> AsyncRun:
+        """A run by its id, a unique beginning of it, ``latest``, or its directory; with ``on`` a run of that database."""
+        return cls(await asyncio.to_thread(Run.open, run, workspace, on))
 
     @classmethod
-    async def list(cls, workspace: str | os.PathLike[str] = ".") -> Sequence[AsyncRun]:
-        """The runs of a workspace, the newest first."""
-        return [cls(run) for run in await asyncio.to_thread(Run.list, workspace)]
+    async def list(cls, workspace: str | os.PathLike[str] = ".", on: str | None = None) -> Sequence[AsyncRun]:
+        """The runs of a workspace, or of a database, the newest first."""
+        return [cls(run) for run in await asyncio.to_thread(Run.list, workspace, on)]
 
     @property
     def id(self) -> str:

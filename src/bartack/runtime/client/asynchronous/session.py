@@ -181,10 +181,13 @@ class AsyncSession(JoinedRun[AsyncHubClient]):
 
     @classmethod
     async def join(
-        cls, run: str | os.PathLike[str] | None = None, workspace: str | os.PathLike[str] = "."
+        cls,
+        run: str | os.PathLike[str] | None = None,
+        workspace: str | os.PathLike[str] = ".",
+        on: str | None = None,
     ) -> AsyncSession:
-        """Join a run by its id or directory; a process that the run started may leave it out."""
-        found = await asyncio.to_thread(find_session, run, workspace)
+        """Join a run by its id or directory; a process that the run started may leave it out. See ``Session.join``."""
+        found = await asyncio.to_thread(find_session, run, workspace, on)
         client = await AsyncHubClient.open(found)
         return cls(found, client, await asyncio.to_thread(read_timestamp, found))
 

@@ -1,0 +1,136 @@
+"""Requests to a run of a node that is killed at each moment between a request and its answer: each is carried out once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.crash.test_fleet import LIMIT_S, Fleet
+from tests.unit.depot.postgres.history import check_history, rows_of
+from tests.waiting import until
+
+from bartack import Run
+
+PROGRAM = Path(__file__).with_name("programs") / "asked.py"
+
+
+class Asked(Fleet):
+    """See ``Fleet``; its run does what messages say."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (self._workspace / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
+
+    def submit_asked(self) -> subprocess.Popen[bytes]:
+        return self.start("run", "--on", self.url, PROGRAM.name, str(self.effects))
+
+    def command(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command of another machine: one that has never seen the run."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "bartack", *words, "--on", self.url],
+            cwd=self._folder,
+            env={**self._env, "XDG_STATE_HOME": str(self._folder / "elsewhere")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def blocked(self, query: str) -> bool:
+        """Whether a statement waits for a lock."""
+        statement = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+        return bool(self.database.shared.rows(statement, f"%{query}%"))
+
+    def open_requests(self) -> int:
+        ((found,),) = self.database.shared.rows("SELECT count(*) FROM bartack.request WHERE state = 'open'")
+        return int(found)
+
+    @contextmanager
+    def locked(self, statement: str) -> Generator[None]:
+        """Hold the locks of a statement."""
+        with self.database.session() as session, session.use() as connection, connection.transaction():
+            connection.execute(statement.encode())
+            yield
+
+    def kill(self, node: subprocess.Popen[bytes]) -> None:
+        node.kill()
+        node.wait(LIMIT_S)
+        until(lambda: not self.hub_pids(), "the hub to end with its node")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Asked]:
+    made = Asked(tmp_path)
+    yield made
+    made.close()
+
+
+def kill_before_the_hub_has_it(fleet: Asked, node: subprocess.Popen[bytes], ask: Callable[[], None]) -> None:
+    os.kill(node.pid, signal.SIGSTOP)
+    ask()
+    fleet.kill(node)
+
+
+def kill_before_the_commit(fleet: Asked, node: subprocess.Popen[bytes], ask: Callable[[], None]) -> None:
+    (hub,) = fleet.hub_pids()
+    os.kill(hub, signal.SIGSTOP)
+    ask()
+    with fleet.locked("SELECT 1 FROM bartack.owner FOR UPDATE"):
+        os.kill(hub, signal.SIGCONT)
+        until(lambda: fleet.blocked("bartack.append"), "the commit of the request")
+        fleet.kill(node)
+
+
+def kill_before_the_answer_is_stored(
+    fleet: Asked, node: subprocess.Popen[bytes], ask: Callable[[], None]
+) -> None:
+    (hub,) = fleet.hub_pids()
+    os.kill(hub, signal.SIGSTOP)
+    ask()
+    with fleet.locked("SELECT 1 FROM bartack.request WHERE state = 'open' FOR UPDATE"):
+        os.kill(hub, signal.SIGCONT)
+        until(lambda: fleet.blocked("bartack.settle"), "the answer of the hub")
+        fleet.kill(node)
+
+
+def send_one(fleet: Asked, text: str, senders: list[subprocess.Popen[str]]) -> None:
+    """Send a message in another process, and wait until its request is stored."""
+    senders.append(fleet.command("mailbox", "send", "latest", "inbox", f'"{text}"'))
+    until(lambda: fleet.open_requests() == 1, "the request to be stored")
+
+
+@pytest.mark.requirement("fleet-requests-once")
+def test_each_request_is_carried_out_once_whenever_its_node_is_killed(fleet: Asked) -> None:
+    node = fleet.node("one")
+    follower = fleet.submit_asked()
+    gaps = [kill_before_the_hub_has_it, kill_before_the_commit, kill_before_the_answer_is_stored]
+    for kill in gaps:
+        until(lambda: bool(fleet.owner()) and bool(fleet.hub_pids()), "the run to be active")
+        senders = list[subprocess.Popen[str]]()
+        kill(fleet, node, partial(send_one, fleet, kill.__name__, senders))
+        node = fleet.node("one")
+        (sender,) = senders
+        said, problem = sender.communicate(timeout=LIMIT_S)
+        assert sender.returncode == 0, problem + fleet.output()
+        assert said.startswith("m-")
+
+    run = Run.open("latest", on=fleet.url)
+    run.send("inbox", "ask")
+    assert run.wait(LIMIT_S, until="waiting").status == "waiting"
+    run.answer("q1", "stop")
+    assert follower.wait(LIMIT_S) == 0, fleet.output()
+    assert run.result() == "stop"
+    # A step in flight is executed again, so effects may be there twice. Messages may not.
+    assert set(fleet.done()) == {kill.__name__ for kill in gaps}
+    assert len([*run.messages("inbox")]) == len(gaps) + 1
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.request") == [("done",)]
+    ((number,),) = fleet.database.shared.rows("SELECT no FROM bartack.run")
+    check_history(rows_of(fleet.database.shared, number))
