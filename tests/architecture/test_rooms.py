@@ -18,7 +18,7 @@ ROOMS: Final = sorted(path.parent for path in (PACKAGE / "runtime").rglob("__ini
 LARGEST_ROOM: Final = 30
 MOST_NAMES: Final = 26
 
-FOR_TOOLS: Final = {"client", "rundir", "state", "protocol", "program", "patchwork"}
+FOR_TOOLS: Final = {"client", "copies", "rundir", "state", "protocol", "program", "patchwork"}
 """The rooms of ``runtime`` that the command line and the pipeline may enter."""
 
 OF_THE_HUB: Final = {"create", "hub", "launch", "machine", "reopened", "serve"}

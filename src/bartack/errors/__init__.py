@@ -82,7 +82,9 @@
     │   ├── MachineError                 BT350
     │   ├── WorkerStartError             BT351
     │   ├── VersionError                 BT353
-    │   └── RecordingError               BT354
+    │   ├── RecordingError               BT354
+    │   ├── WorkspaceCarryError          BT355
+    │   └── WorkspaceKeepError           BT356
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

@@ -1,0 +1,327 @@
+"""Copies of one run: made, packed, added, restored and delivered.
+
+A copy is a commit in a repository of Bartack's own (``copies.git``), with the trees ``workspace/``, ``run/`` and ``lanes/NAME/``
+and the file ``meta.json``, which names what is checked out. It has no parents and no time: the same files are the same commit. Which copy came before
+which is for the journal to know.
+
+What is not in a copy: ignored files, owners, times and attributes of files, hooks, settings and reflogs of the repository, files
+of repositories inside of the workspace, operations that are half done. ``Copy.left_out`` names what a person might miss.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from bartack.core.files import replace_file
+from bartack.core.flock import hold_lock
+from bartack.errors import UnsafePathError, WorkspaceKeepError
+from bartack.runtime.copies._git import PlainGit
+from bartack.runtime.copies._home import make_home
+from bartack.runtime.copies._meta import (
+    FORMAT,
+    META,
+    Checkout,
+    Meta,
+    TreeMeta,
+    decode_meta,
+    encode_meta,
+    quote_path,
+)
+from bartack.runtime.copies._objects import FILE, TREE, Item, ObjectWriter
+from bartack.runtime.copies._packs import check_object, make_pack, require, revisions, take_pack
+from bartack.runtime.copies._repository import References, SourceRepository, Worktree, find_repository
+from bartack.runtime.copies._watched import Rules, Scanned, WatchedTree
+from bartack.runtime.copies.values import RUN_FOLDERS, Carry, Copy, Limits, Sources
+
+WORKSPACE: Final = "workspace"
+RUN: Final = "run"
+LANES: Final = "lanes"
+_THREADS: Final = 4
+"""They wait for git."""
+
+
+class _Part(NamedTuple):
+    """One tree as it was found."""
+
+    scanned: Scanned
+    worktree: Worktree | None
+    repository: SourceRepository | None
+    problem: str = ""
+
+
+class Copies:
+    """The copies of one run on this machine.
+
+    Args:
+        git: Their repository.
+        limits: How large files and trees can be.
+        include: Patterns of ignored files that are copied all the same: a name at any depth (``.env``), or a path seen from the
+            workspace (``build/out``); ``*`` and ``**`` mean what they mean to git.
+    """
+
+    def __init__(self, git: PlainGit, limits: Limits, include: Sequence[str]) -> None:
+        self._git = git
+        self._limits = limits
+        self._include = tuple(include)
+        self._objects = ObjectWriter(git.directory)
+        self._repositories: dict[Path, SourceRepository] = {}
+        self._metas: dict[str, Meta] = {}
+
+    @property
+    def directory(self) -> Path:
+        """Where they are kept."""
+        return self._git.directory
+
+    # Taking.
+
+    def take(self, sources: Sources, parent: str, carry: Carry = "auto") -> Copy:
+        """Copy the files of a run as they are now.
+
+        Args:
+            sources: Where they are.
+            parent: The copy before this one; empty for the first one, which is refused if it exceeds the limits. Later ones leave
+                out what does.
+            carry: How much of the workspace the first copy has.
+
+        Raises:
+            WorkspaceCarryError: The first copy exceeds the limits.
+            WorkspaceKeepError: Files kept changing, or git failed.
+            UnsafePathError: The name of a lane is not one component of a path.
+        """
+        with self._locked():
+            places = _places(sources)
+            if not parent and carry == "none":
+                del places[WORKSPACE]
+            with ThreadPoolExecutor(_THREADS) as threads:
+                futures = {
+                    name: threads.submit(self._take_part, name, place, sources, is_first=not parent)
+                    for name, place in places.items()
+                }
+                parts = {name: future.result() for name, future in futures.items()}
+            return self._finish(sources, parts, parent, carry)
+
+    def _take_part(self, name: str, place: Path, sources: Sources, *, is_first: bool) -> _Part:
+        repository, problem = (None, "") if name == RUN else self._repository(name, place)
+        worktree = None if repository is None else repository.worktree()
+        rules = self._rules(name, place, sources, is_first=is_first)
+        if repository is not None and worktree is not None:
+            rules = rules._replace(excludes=repository.excludes, forced=worktree.forced, links=worktree.links)
+        return _Part(self._watched(name, place, rules).scan(), worktree, repository, problem)
+
+    def _watched(self, name: str, place: Path, rules: Rules) -> WatchedTree:
+        return WatchedTree(self._git, place, self._folder(name), rules)
+
+    def _folder(self, name: str) -> Path:
+        return self.directory / "watched" / quote(name, safe="")
+
+    def _repository(self, name: str, place: Path) -> tuple[SourceRepository | None, str]:
+        """The repository of a work tree, and why it is not copied if it cannot be."""
+        try:
+            found = find_repository(place)
+        except WorkspaceKeepError as error:
+            return None, error.problem
+        if found is None:
+            return None, ""
+        known = self._repositories.get(place)
+        if known is None or known.found != found:
+            folder = self._folder(name)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            known = self._repositories[place] = SourceRepository(self._git, place, found, folder)
+        return known, ""
+
+    def _rules(self, name: str, place: Path, sources: Sources, *, is_first: bool) -> Rules:
+        if name == RUN:
+            return Rules(below=RUN_FOLDERS, ignoring=False, limits=self._limits, refusing=is_first)
+        ours = [sources.run, self.directory, *sources.lanes.values()]
+        outside = tuple(below for path in ours if (below := _seen_from(place, path)))
+        return Rules(include=self._include, outside=outside, limits=self._limits, refusing=is_first)
+
+    # Finishing.
+
+    def _finish(self, sources: Sources, parts: Mapping[str, _Part], parent: str, carry: Carry) -> Copy:
+        before = self._find_meta(parent)
+        left_out = [sentence for name in parts for sentence in _explain(name, parts[name])]
+        references = self._references(sources, parts.get(WORKSPACE), parent, carry, left_out)
+        trees = {name: _tree_meta(part) for name, part in parts.items()}
+        if WORKSPACE not in trees:
+            trees = {WORKSPACE: TreeMeta(self._objects.tree(())), **trees}
+        meta = Meta(FORMAT, trees, references.refs, references.shallow)
+        meta = self._fetch(parts, meta, before, left_out)
+        checkout = meta.trees[WORKSPACE].checkout or Checkout()
+        is_same = before is not None and meta == before
+        refs = {} if before is not None and before.refs == meta.refs else meta.refs
+        commit = parent if is_same else self._write(meta)
+        return Copy(commit, parent, checkout.commit, refs, tuple(left_out), is_same)
+
+    def _references(
+        self, sources: Sources, part: _Part | None, parent: str, carry: Carry, left_out: list[str]
+    ) -> References:
+        if part is None or part.repository is None or part.worktree is None:
+            return References({}, ())
+        checkout = part.worktree.checkout
+        if not parent and not part.repository.check_carry(carry):
+            left_out.append(
+                'the history is not copied, only the commit that is checked out: carry = "full" copies it'
+            )
+            refs = {checkout.head: checkout.commit} if checkout.head and checkout.commit else {}
+            return References(refs, (checkout.commit,) if checkout.commit else ())
+        folders = ("refs/heads", "refs/tags", "refs/remotes", f"refs/bartack/{sources.run.name}")
+        return part.repository.references(folders)
+
+    def _fetch(
+        self, parts: Mapping[str, _Part], meta: Meta, before: Meta | None, left_out: list[str]
+    ) -> Meta:
+        """Bring the commits that a copy names; one that names commits which the repository does not have names none."""
+        wanted = meta.named()
+        if before is not None and wanted <= before.named():
+            return meta
+        self._note_shallow(meta.shallow)
+        try:
+            for name, part in parts.items():
+                if part.repository is not None:
+                    checkout = meta.trees[name].checkout or Checkout()
+                    own = {checkout.commit, checkout.index} - {""}
+                    part.repository.fetch(own | {*meta.refs.values()} if name == WORKSPACE else own)
+        except WorkspaceKeepError as error:
+            left_out.append(f"the repository is not copied, only the files: {error.problem}")
+            return Meta(FORMAT, {name: TreeMeta(tree.tree, tree.empty) for name, tree in meta.trees.items()})
+        return meta
+
+    def _note_shallow(self, commits: Sequence[str]) -> None:
+        """Have git not look for the parents of commits that came without them."""
+        file = self.directory / "shallow"
+        known: set[str] = set()
+        with suppress(FileNotFoundError):
+            known = {*file.read_text().split()}
+        if not known.issuperset(commits):
+            replace_file(
+                file, "".join(f"{name}\n" for name in sorted(known.union(commits))).encode(), synced=False
+            )
+
+    def _write(self, meta: Meta) -> str:
+        """Write the commit of a copy."""
+        write = self._objects
+        lanes = [Item(_lane(name), TREE, tree.tree) for name, tree in meta.trees.items() if _lane(name)]
+        items = [
+            Item(META, FILE, write.blob(encode_meta(meta))),
+            Item(WORKSPACE, TREE, meta.trees[WORKSPACE].tree),
+            Item(RUN, TREE, meta.trees[RUN].tree),
+        ]
+        if lanes:
+            items.append(Item(LANES, TREE, write.tree(lanes)))
+        commit = write.commit(write.tree(items), "Copy")
+        self._metas[commit] = meta
+        return commit
+
+    # Packs.
+
+    def has(self, commit: str) -> bool:
+        """Whether a copy is here."""
+        return self._find_meta(commit) is not None
+
+    def pack(self, commit: str, have: str = "") -> bytes:
+        """The objects of a copy that another one does not have; all of them if no other one is given.
+
+        Raises:
+            WorkspaceKeepError: One of the copies is not here.
+        """
+        meta = self._meta(commit)
+        before = self._meta(have) if have else None
+        return make_pack(self._git, revisions(commit, meta, have, before), is_thin=bool(have))
+
+    def add_pack(self, data: bytes) -> None:
+        """Add what ``pack`` made, here or elsewhere. The copy that it builds on has to be here.
+
+        Raises:
+            WorkspaceKeepError: It cannot be read, or what it builds on is not here.
+        """
+        take_pack(self._git, data)
+
+    def lanes(self, commit: str) -> tuple[str, ...]:
+        """The names of the lanes that a copy has.
+
+        Raises:
+            WorkspaceKeepError: It is not here.
+        """
+        return tuple(lane for name in self._meta(commit).trees if (lane := _lane(name)))
+
+    # Reading.
+
+    def _meta(self, commit: str) -> Meta:
+        return require(self._find_meta(commit), commit)
+
+    def _find_meta(self, commit: str) -> Meta | None:
+        if commit in self._metas:
+            return self._metas[commit]
+        if not check_object(self._git, f"{commit}^{{commit}}" if commit else ""):
+            return None
+        meta = self._metas[commit] = decode_meta(self._git("cat-file", "blob", f"{commit}:{META}"), commit)
+        return meta
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        with hold_lock(self.directory / "copies.lock"):
+            yield
+
+
+def open_copies(directory: Path, limits: Limits | None = None, include: Sequence[str] = ()) -> Copies:
+    """The copies that are kept in a directory, which is made if it is missing.
+
+    Args:
+        directory: A bare repository that nothing else uses, as ``copies.git`` beside the run.
+        limits: How large files and trees can be.
+        include: Patterns of ignored files that are copied all the same.
+
+    Raises:
+        WorkspaceKeepError: It cannot be made.
+    """
+    return Copies(PlainGit(make_home(Path(directory))), limits or Limits(), include)
+
+
+def find_top(directory: Path) -> Path:
+    """The directory to copy for a workspace: the top of the repository around it, or the directory itself."""
+    directory = Path(os.path.realpath(directory))
+    return next(
+        (place for place in (directory, *directory.parents) if os.path.lexists(place / ".git")), directory
+    )
+
+
+def _places(sources: Sources) -> dict[str, Path]:
+    """Where each tree is, by its name in the copy."""
+    places = {WORKSPACE: sources.workspace, RUN: sources.run}
+    for name, place in sorted(sources.lanes.items()):
+        if not name or "/" in name or "\0" in name or name.casefold() in {".", "..", ".git"}:
+            raise UnsafePathError(name, "the name of a lane is one component of a path")
+        if place.is_dir():
+            places[f"{LANES}/{name}"] = place
+    return {name: Path(os.path.realpath(place)) for name, place in places.items()}
+
+
+def _lane(name: str) -> str:
+    folder, _, lane = name.partition("/")
+    return lane if folder == LANES else ""
+
+
+def _seen_from(place: Path, path: Path) -> bytes:
+    """A path as seen from a directory that it is in; empty if it is elsewhere."""
+    real = Path(os.path.realpath(path))
+    return os.fsencode(real.relative_to(place)) if place in real.parents else b""
+
+
+def _tree_meta(part: _Part) -> TreeMeta:
+    checkout = None if part.worktree is None else part.worktree.checkout
+    return TreeMeta(part.scanned.tree, tuple(map(quote_path, part.scanned.empty)), checkout)
+
+
+def _explain(name: str, part: _Part) -> list[str]:
+    """What a tree leaves out, with the name of the tree unless it is the workspace."""
+    own = [*part.scanned.left_out, *(part.worktree.left_out if part.worktree is not None else ())]
+    if part.problem:
+        own.append(f"the repository is not copied, only the files: {part.problem}")
+    return own if name == WORKSPACE else [f"{name}: {sentence}" for sentence in own]
