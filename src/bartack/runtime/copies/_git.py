@@ -41,6 +41,8 @@ SETTINGS: Final = (
     "pack.writeBitmaps=false",
     "transfer.unpackLimit=1",
 )
+UNSYNCED: Final = ("core.fsync=none",)
+"""For what a power cut may damage: what a copy has is durable where its pack is kept."""
 _ALONE: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -75,18 +77,26 @@ class PlainGit:
         directory: The directory of the repository (``GIT_DIR``).
         variables: Further variables, as ``GIT_WORK_TREE``.
         place: Where it runs; the directory itself unless it is given.
+        settings: Further settings.
     """
 
     def __init__(
-        self, directory: Path, variables: Mapping[str, str] | None = None, place: Path | None = None
+        self,
+        directory: Path,
+        variables: Mapping[str, str] | None = None,
+        place: Path | None = None,
+        settings: Sequence[str] = (),
     ) -> None:
+        self._settings = tuple(dict.fromkeys((*SETTINGS, *settings)))
         self.directory = directory
         self._variables = dict(variables or {})
         self._place = place or directory
 
     def using(self, place: Path | None = None, **variables: str) -> PlainGit:
         """The same repository with further variables."""
-        return PlainGit(self.directory, {**self._variables, **variables}, place or self._place)
+        return PlainGit(
+            self.directory, {**self._variables, **variables}, place or self._place, self._settings
+        )
 
     def __call__(self, *words: str, given: bytes = b"") -> bytes:
         """What a command writes.
@@ -134,7 +144,7 @@ class PlainGit:
             raise WorkspaceKeepError(str(self._place), "git is not installed")
         try:
             ran = subprocess.run(  # noqa: S603 - exact words, no shell
-                git_command(git, words, SETTINGS),
+                git_command(git, words, self._settings),
                 cwd=self._place,
                 env={**git_environment(), **_ALONE, "GIT_DIR": str(self.directory), **self._variables},
                 stdout=into or subprocess.PIPE,

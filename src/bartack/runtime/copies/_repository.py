@@ -122,8 +122,9 @@ class SourceRepository:
             WorkspaceCarryError: The work tree does not have all files of its commits.
             WorkspaceKeepError: The repository cannot be read.
         """
-        sparse = self._git.run(("config", "--type=bool", "--get", "core.sparseCheckout"), fine=(0, 1))
-        if sparse.line == "true":
+        # The last value is the one of Bartack's own command line; an earlier one is that of the repository.
+        sparse = self._git.run(("config", "--type=bool", "--get-all", "core.sparseCheckout"), fine=(0, 1))
+        if "true" in sparse.line.split("\n"):
             problem = (
                 "only a part of its files is checked out ('git sparse-checkout disable' brings the others)"
             )
@@ -140,7 +141,7 @@ class SourceRepository:
             WorkspaceKeepError: The repository does not have them all.
         """
         names = sorted({*wanted})
-        missing = set(_missing(self._copies, names))
+        missing = set(list_missing(self._copies, names))
         if not missing:
             return
         lines = [*sorted(missing), *(f"^{name}" for name in names if name not in missing)]
@@ -224,7 +225,12 @@ def _below(place: Path, path: str) -> Path:
     return Path(os.path.normpath(place / path))
 
 
-def _missing(git: PlainGit, names: Iterable[str]) -> list[str]:
+def list_missing(git: PlainGit, names: Iterable[str]) -> list[str]:
+    """Which of these objects a repository does not have.
+
+    Raises:
+        WorkspaceKeepError: Git failed.
+    """
     given = "".join(f"{name}\n" for name in names).encode()
     lines = git("cat-file", "--batch-check=%(objectname)", given=given).decode().splitlines() if given else []
     return [line.split(" ")[0] for line in lines if line.endswith(" missing")]

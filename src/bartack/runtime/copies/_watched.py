@@ -28,6 +28,7 @@ from bartack.runtime.copies.values import Limits
 
 ATTEMPTS: Final = 5
 MOST_NAMED: Final = 10
+_MANY: Final = 100
 NEVER: Final = frozenset({b".git", b".bartack"})
 """Names that are not copied at any depth."""
 _GITLINK: Final = b"160000"

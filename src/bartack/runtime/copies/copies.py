@@ -1,8 +1,8 @@
 """Copies of one run: made, packed, added, restored and delivered.
 
-A copy is a commit in a repository of Bartack's own (``copies.git``), with the trees ``workspace/``, ``run/`` and ``lanes/NAME/``
-and the file ``meta.json``, which names what is checked out. It has no parents and no time: the same files are the same commit. Which copy came before
-which is for the journal to know.
+A copy is a commit in a repository of Bartack's own (``copies.git``), with the trees ``workspace/``, ``run/`` and ``lanes/NAME/``, and
+with ``meta.json``, which names what is checked out. It has no parents and no time: the same files are the same commit. Which copy
+came before which is for the journal to know.
 
 What is not in a copy: ignored files, owners, times and attributes of files, hooks, settings and reflogs of the repository, files
 of repositories inside of the workspace, operations that are half done. ``Copy.left_out`` names what a person might miss.
@@ -21,7 +21,9 @@ from urllib.parse import quote
 from bartack.core.files import replace_file
 from bartack.core.flock import hold_lock
 from bartack.errors import UnsafePathError, WorkspaceKeepError
-from bartack.runtime.copies._git import PlainGit
+from bartack.runtime.copies._checkout import check_folders, check_tree, restore_tree, write_tree
+from bartack.runtime.copies._delivery import Delivery
+from bartack.runtime.copies._git import UNSYNCED, PlainGit
 from bartack.runtime.copies._home import make_home
 from bartack.runtime.copies._meta import (
     FORMAT,
@@ -35,9 +37,10 @@ from bartack.runtime.copies._meta import (
 )
 from bartack.runtime.copies._objects import FILE, TREE, Item, ObjectWriter
 from bartack.runtime.copies._packs import check_object, make_pack, require, revisions, take_pack
+from bartack.runtime.copies._rebuild import check_names, rebuild_repository, rebuild_worktree
 from bartack.runtime.copies._repository import References, SourceRepository, Worktree, find_repository
 from bartack.runtime.copies._watched import Rules, Scanned, WatchedTree
-from bartack.runtime.copies.values import RUN_FOLDERS, Carry, Copy, Limits, Sources
+from bartack.runtime.copies.values import RUN_FOLDERS, Carry, Copy, Delivered, Limits, Sources
 
 WORKSPACE: Final = "workspace"
 RUN: Final = "run"
@@ -251,6 +254,82 @@ class Copies:
         """
         return tuple(lane for name in self._meta(commit).trees if (lane := _lane(name)))
 
+    # Restoring.
+
+    def restore(self, commit: str, sources: Sources) -> None:
+        """Make the workspace, the lanes and the files of the run what they were. It can be repeated after any interruption.
+
+        Files of the workspace that are not in the copy are removed, unless they are ignored. Lanes that the sources do not
+        name are left out.
+
+        Raises:
+            UnsafePathError: The copy has a name that leads elsewhere. Nothing was written.
+            WorkspaceKeepError: The copy is not here, git failed, or the files are not what the copy has.
+        """
+        with self._locked():
+            meta = self._meta(commit)
+            trees = self._checked(meta)
+            self._note_shallow(meta.shallow)
+            places = _places(sources, is_target=True)
+            for name in [name for name in places if name in trees]:
+                self._restore_part(name, places[name], trees[name], sources)
+            checkout = meta.trees[WORKSPACE].checkout
+            if checkout is not None:
+                rebuild_repository(self._git, places[WORKSPACE], meta, checkout)
+            for name in [name for name in places if _lane(name) and name in trees]:
+                own = trees[name].checkout
+                if checkout is not None and own is not None:
+                    rebuild_worktree(places[WORKSPACE], _lane(name), places[name], own)
+
+    def _restore_part(self, name: str, place: Path, meta: TreeMeta, sources: Sources) -> None:
+        place.mkdir(mode=0o700 if name == RUN else 0o777, parents=True, exist_ok=True)
+        rules = self._rules(name, place, sources, is_first=False)
+        restore_tree(self._git, place, meta, self._watched(name, place, rules), is_private=name == RUN)
+
+    def _checked(self, meta: Meta) -> dict[str, TreeMeta]:
+        """The trees of a copy, none of which has a name that leads elsewhere."""
+        check_names(meta)
+        if not {WORKSPACE, RUN} <= meta.trees.keys():
+            raise WorkspaceKeepError(str(self.directory), "the copy has no workspace, or no files of the run")
+        for name, tree in meta.trees.items():
+            if name not in {WORKSPACE, RUN} and (not _lane(name) or _is_unsafe(_lane(name))):
+                raise UnsafePathError(name, "a copy has no such tree")
+            check_tree(self._git, tree.tree, is_run=name == RUN)
+            check_folders(tree)
+        return meta.trees
+
+    def deliver(self, commit: str, repository: Path, run_id: str, base: str = "") -> Delivered:
+        """Bring what the run has made into a repository, as references and branches. Nothing that is checked out changes.
+
+        Args:
+            commit: The copy.
+            repository: A directory in the repository.
+            run_id: The run, which the names of the branches begin with.
+            base: The first copy of the run: branches that are as they were in it are not delivered.
+
+        Raises:
+            UnsafePathError: The copy has a name that leads elsewhere.
+            WorkspaceKeepError: The directory is not in a repository, or git failed.
+        """
+        with self._locked():
+            meta = self._meta(commit)
+            self._checked(meta)
+            self._note_shallow(meta.shallow)
+            return Delivery(self._git, find_top(repository), run_id).deliver(meta, self._find_meta(base))
+
+    def write_files(self, commit: str, directory: Path) -> None:
+        """Write the files of the workspace into a directory that is empty, or not there yet.
+
+        Raises:
+            UnsafePathError: The copy has a name that leads elsewhere. Nothing was written.
+            WorkspaceKeepError: The directory is not empty, or the copy is not here.
+        """
+        with self._locked():
+            meta = self._checked(self._meta(commit))[WORKSPACE]
+            if os.path.lexists(directory) and (not directory.is_dir() or any(directory.iterdir())):
+                raise WorkspaceKeepError(str(directory), "it is not an empty directory")
+            write_tree(self._git, directory, meta)
+
     # Reading.
 
     def _meta(self, commit: str) -> Meta:
@@ -281,7 +360,7 @@ def open_copies(directory: Path, limits: Limits | None = None, include: Sequence
     Raises:
         WorkspaceKeepError: It cannot be made.
     """
-    return Copies(PlainGit(make_home(Path(directory))), limits or Limits(), include)
+    return Copies(PlainGit(make_home(Path(directory)), settings=UNSYNCED), limits or Limits(), include)
 
 
 def find_top(directory: Path) -> Path:
@@ -292,15 +371,19 @@ def find_top(directory: Path) -> Path:
     )
 
 
-def _places(sources: Sources) -> dict[str, Path]:
-    """Where each tree is, by its name in the copy."""
+def _places(sources: Sources, *, is_target: bool = False) -> dict[str, Path]:
+    """Where each tree is, by its name in the copy. A lane whose worktree is gone has no files to copy."""
     places = {WORKSPACE: sources.workspace, RUN: sources.run}
     for name, place in sorted(sources.lanes.items()):
-        if not name or "/" in name or "\0" in name or name.casefold() in {".", "..", ".git"}:
+        if _is_unsafe(name):
             raise UnsafePathError(name, "the name of a lane is one component of a path")
-        if place.is_dir():
+        if is_target or place.is_dir():
             places[f"{LANES}/{name}"] = place
     return {name: Path(os.path.realpath(place)) for name, place in places.items()}
+
+
+def _is_unsafe(lane: str) -> bool:
+    return not lane or "/" in lane or "\0" in lane or lane.casefold() in {".", "..", ".git"}
 
 
 def _lane(name: str) -> str:
