@@ -109,7 +109,9 @@ def _prepare(directory: Path) -> None:
     _discard(making)
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
-        PlainGit(making, place=directory.parent)("init", "--quiet", "--template=", "--initial-branch=main")
+        git = PlainGit(making, place=directory.parent)
+        git("init", "--quiet", "--template=", "--initial-branch=main")
+        git("config", "core.bare", "false")
         making.rename(directory)
     for path in _files(directory):
         if path.endswith(".lock"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -84,8 +85,14 @@ class SourceRepository:
         self._copies = copies
         self._folder = folder
         self._git = PlainGit(found.own, {"GIT_WORK_TREE": str(place)}, place)
+        self._entrance = place / ".git"
+        self._was = _identity(self._entrance)
         self._worktree: tuple[object, Worktree] | None = None
         self._references: tuple[object, References] | None = None
+
+    def is_there(self) -> bool:
+        """Whether the work tree still belongs to it."""
+        return self._was == _identity(self._entrance) and (self.found.own / "HEAD").exists()
 
     @property
     def excludes(self) -> str:
@@ -134,14 +141,18 @@ class SourceRepository:
         counted = dict(line.split(": ") for line in self._git.line("count-objects", "-v").splitlines())
         return (int(counted["size"]) + int(counted["size-pack"])) << 10 <= AUTO_BYTES
 
-    def fetch(self, wanted: Iterable[str]) -> None:
+    def fetch(self, commits: Iterable[str], index: str) -> None:
         """Bring objects with everything that they need into the copies.
+
+        Args:
+            commits: Commits and tags.
+            index: The tree of the index. ``write-tree`` has made it there, so that it is there says nothing about its files.
 
         Raises:
             WorkspaceKeepError: The repository does not have them all.
         """
-        names = sorted({*wanted})
-        missing = set(list_missing(self._copies, names))
+        names = sorted({*commits})
+        missing = {*list_missing(self._copies, names), index} - {""}
         if not missing:
             return
         lines = [*sorted(missing), *(f"^{name}" for name in names if name not in missing)]
@@ -238,6 +249,15 @@ def list_missing(git: PlainGit, names: Iterable[str]) -> list[str]:
 
 def _half_done(own: Path) -> tuple[str, ...]:
     return tuple(name for name in HALF_DONE if (own / name).exists())
+
+
+def _identity(path: Path) -> object:
+    """What changes if another directory or file takes the place of this one."""
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mode, 0 if stat.S_ISDIR(facts.st_mode) else facts.st_mtime_ns
 
 
 def _facts(path: Path) -> tuple[int, int, int] | None:

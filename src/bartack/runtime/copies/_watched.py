@@ -49,6 +49,7 @@ class Rules(NamedTuple):
         outside: Folders inside of it that do not belong to it.
         limits: How large it can be.
         refusing: Whether what exceeds the limits is an error; else it is left out.
+        strict: Whether a file that keeps changing is an error; else it is copied as it was read last.
     """
 
     below: tuple[str, ...] = ()
@@ -60,6 +61,7 @@ class Rules(NamedTuple):
     outside: tuple[bytes, ...] = ()
     limits: Limits = Limits()
     refusing: bool = False
+    strict: bool = True
 
 
 class Scanned(NamedTuple):
@@ -126,6 +128,7 @@ class WatchedTree:
             GIT_LITERAL_PATHSPECS="1",
         )
         self._memory = _Memory()
+        self._is_lenient = False
 
     def scan(self) -> Scanned:
         """Read what has changed, and return the whole tree.
@@ -136,7 +139,8 @@ class WatchedTree:
         """
         self._prepare()
         problem: Exception | None = None
-        for _ in range(ATTEMPTS):
+        for attempt in range(1, ATTEMPTS + 1):
+            self._is_lenient = attempt == ATTEMPTS and not self._rules.strict
             try:
                 return self._scan()
             except (_MovingFilesError, WorkspaceKeepError) as error:
@@ -150,13 +154,13 @@ class WatchedTree:
         """Take a tree as the known one, after its files were written; return those that are not as the tree has them."""
         self._prepare()
         self._forget()
-        self._git("read-tree", "-m", tree) if self._index.exists() else self._git("read-tree", tree)
+        self._git("read-tree", "--reset", tree)  # what is known of files that are the same stays known
         self._git.run(("update-index", "-q", "--refresh"), fine=(0, 1))
         wrong = _names(self._git("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
         links = [item.partition(b"\t")[2] for item in self._staged() if item.startswith(_GITLINK)]
-        self._remember(_Memory(str(self._place), tree, 0, [os.fsdecode(link) for link in links]))
-        self._memory.size = self._exact_size()
-        self._remember(self._memory)
+        # As large as can be: the next scan that has something to add counts.
+        size = self._rules.limits.workspace_bytes
+        self._remember(_Memory(str(self._place), tree, size, [os.fsdecode(link) for link in links]))
         return wrong
 
     # What is remembered.
@@ -195,9 +199,9 @@ class WatchedTree:
     def _scan(self) -> Scanned:
         began = time.time()
         self._place_links()
-        seen = self._look()
+        seen = self._make_way(self._look())
         fresh, empty, nested = self._sort_out(seen.unknown)
-        accepted, left_out = self._admit([*seen.changed, *fresh, *self._wanted()])
+        accepted, left_out = self._admit([*seen.changed, *fresh, *self._wanted()], seen.gone)
         gone = [*seen.gone, *(path for path in left_out if path in {*seen.changed})]
         if not gone and not accepted and self._memory.tree:
             self._settle(began)
@@ -221,6 +225,18 @@ class WatchedTree:
             for facts, path in zip(raw[::2], raw[1::2], strict=False):
                 (gone if facts.endswith(b"D") else changed).append(path)
             return _Look(gone, changed, unknown.result())
+
+    def _make_way(self, seen: _Look) -> _Look:
+        """Git does not look into a directory that has the name of a known file: forget the file first."""
+        replaced = [
+            path for path in seen.gone if os.path.isdir(at := self._at(path)) and not os.path.islink(at)
+        ]
+        if not replaced:
+            return seen
+        self._forget()
+        self._git("update-index", "-z", "--force-remove", "--stdin", given=_given(replaced))
+        gone = [path for path in seen.gone if path not in replaced]
+        return _Look(gone, seen.changed, self._unknown())
 
     def _unknown(self) -> list[bytes]:
         found = self._others("--directory", *self._standard(), *self._paths())
@@ -279,11 +295,11 @@ class WatchedTree:
         pending = [folder.rstrip(b"/")]
         while pending:
             path = pending.pop()
-            below: list[bytes] = []
-            for entry in os.scandir(os.path.join(os.fsencode(self._place), path)):
-                if not entry.is_dir(follow_symlinks=False) or entry.name in NEVER:
-                    return None
-                below.append(path + b"/" + entry.name)
+            with os.scandir(self._at(path)) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            if any(not is_folder or name in NEVER for name, is_folder in found):
+                return None
+            below = [path + b"/" + name for name, _ in found]
             pending += below
             leaves += [] if below else [path]
         return leaves
@@ -307,7 +323,7 @@ class WatchedTree:
     def _place_links(self) -> None:
         """Bring the names of commits in the index in line with submodules that have no files here."""
         known = {os.fsencode(link) for link in self._memory.links}
-        lost = [link for link in known if not self._is_repository(link) and link not in self._rules.links]
+        lost = [link for link in known - self._rules.links.keys() if self._has_plain_files(link)]
         new = [
             link
             for link in self._rules.links
@@ -320,6 +336,13 @@ class WatchedTree:
         lines += [b"160000 " + self._rules.links[link].encode() + b" 0\t" + link + b"\0" for link in new]
         self._git("update-index", "-z", "--add", "--replace", "--index-info", given=b"".join(lines))
         self._memory.links = sorted(os.fsdecode(link) for link in (known - {*lost}) | {*new})
+
+    def _has_plain_files(self, link: bytes) -> bool:
+        """Whether it was a repository and is a directory like others; a restored one is empty."""
+        try:
+            return not self._is_repository(link) and bool(os.listdir(self._at(link)))
+        except OSError:
+            return False  # not a directory: git notices
 
     def _explain_links(self) -> dict[bytes, str]:
         why = "is a repository of its own: the copy has the name of its commit, not its files"
@@ -341,7 +364,7 @@ class WatchedTree:
             if path not in known and not path.endswith(b"/") and not self._is_outside(path)
         ]
 
-    def _admit(self, paths: list[bytes]) -> tuple[list[bytes], dict[bytes, str]]:
+    def _admit(self, paths: list[bytes], gone: list[bytes]) -> tuple[list[bytes], dict[bytes, str]]:
         """The paths that the limits allow, and why the others are left out."""
         sizes: dict[bytes, int] = {}
         left_out: dict[bytes, str] = {}
@@ -361,14 +384,14 @@ class WatchedTree:
         if large and self._rules.refusing:
             problem = f"files of more than {self._rules.limits.file_bytes} bytes are not carried"
             raise WorkspaceCarryError(str(self._place), _shown(large), problem)
-        left_out |= self._fit(sizes)
+        left_out |= self._fit(sizes, {*gone, *left_out})
         return [path for path in sizes if path not in left_out], left_out
 
-    def _fit(self, sizes: dict[bytes, int]) -> dict[bytes, str]:
+    def _fit(self, sizes: dict[bytes, int], gone: set[bytes]) -> dict[bytes, str]:
         """Leave out the largest of these files until all of the tree is small enough."""
         most = self._rules.limits.workspace_bytes
         if sizes and self._memory.size + sum(sizes.values()) > most:
-            self._memory.size = self._exact_size()
+            self._memory.size = self._exact_size(gone | {*sizes})
         total = self._memory.size + sum(sizes.values())
         left_out: dict[bytes, str] = {}
         largest = sorted(sizes, key=lambda path: -sizes[path])
@@ -382,8 +405,11 @@ class WatchedTree:
             total -= sizes[path]
         return left_out
 
-    def _exact_size(self) -> int:
-        sizes = self._git("ls-files", "--format=%(objectsize)").split()
+    def _exact_size(self, changing: set[bytes]) -> int:
+        """How many bytes the files of the index have, without those that are about to be replaced."""
+        tree = self._memory.tree or self._git.line("write-tree")
+        listed = _names(self._git("ls-tree", "-r", "-z", "--format=%(objectsize)%x09%(path)", tree))
+        sizes = [size for size, _, path in (item.partition(b"\t") for item in listed) if path not in changing]
         return sum(int(size) for size in sizes if size.isdigit())
 
     # The index.
@@ -408,7 +434,7 @@ class WatchedTree:
         self._remember(_Memory(str(self._place), tree, self._memory.size + grown, sorted(links)))
 
     def _refuse_moving(self, accepted: list[bytes]) -> None:
-        if not accepted:
+        if not accepted or self._is_lenient:
             return
         dirty = {*_names(self._git("diff-files", "-z", "--name-only", "--ignore-submodules=dirty"))}
         moving = [path for path in accepted if path in dirty]

@@ -1,7 +1,7 @@
 """Copies of one run: made, packed, added, restored and delivered.
 
-A copy is a commit in a repository of Bartack's own (``copies.git``), with the trees ``workspace/``, ``run/`` and ``lanes/NAME/``, and
-with ``meta.json``, which names what is checked out. It has no parents and no time: the same files are the same commit. Which copy
+A copy is a commit in a repository of Bartack's own (``copies.git``), with the trees ``workspace/``, ``run/`` and ``lanes/NAME/``
+and ``meta.json``, which names what is checked out. It has no parents and no time: the same files are the same commit. Which copy
 came before which is for the journal to know.
 
 What is not in a copy: ignored files, owners, times and attributes of files, hooks, settings and reflogs of the repository, files
@@ -83,7 +83,7 @@ class Copies:
 
     # Taking.
 
-    def take(self, sources: Sources, parent: str, carry: Carry = "auto") -> Copy:
+    def take(self, sources: Sources, parent: str, carry: Carry = "auto", *, during: bool = False) -> Copy:
         """Copy the files of a run as they are now.
 
         Args:
@@ -91,6 +91,8 @@ class Copies:
             parent: The copy before this one; empty for the first one, which is refused if it exceeds the limits. Later ones leave
                 out what does.
             carry: How much of the workspace the first copy has.
+            during: Whether steps are in flight, which would be executed again: a file that keeps changing is copied as it was
+                read last.
 
         Raises:
             WorkspaceCarryError: The first copy exceeds the limits.
@@ -103,16 +105,17 @@ class Copies:
                 del places[WORKSPACE]
             with ThreadPoolExecutor(_THREADS) as threads:
                 futures = {
-                    name: threads.submit(self._take_part, name, place, sources, is_first=not parent)
+                    name: threads.submit(
+                        self._take_part, name, place, self._rules(name, place, sources, parent, during=during)
+                    )
                     for name, place in places.items()
                 }
                 parts = {name: future.result() for name, future in futures.items()}
             return self._finish(sources, parts, parent, carry)
 
-    def _take_part(self, name: str, place: Path, sources: Sources, *, is_first: bool) -> _Part:
+    def _take_part(self, name: str, place: Path, rules: Rules) -> _Part:
         repository, problem = (None, "") if name == RUN else self._repository(name, place)
         worktree = None if repository is None else repository.worktree()
-        rules = self._rules(name, place, sources, is_first=is_first)
         if repository is not None and worktree is not None:
             rules = rules._replace(excludes=repository.excludes, forced=worktree.forced, links=worktree.links)
         return _Part(self._watched(name, place, rules).scan(), worktree, repository, problem)
@@ -125,25 +128,27 @@ class Copies:
 
     def _repository(self, name: str, place: Path) -> tuple[SourceRepository | None, str]:
         """The repository of a work tree, and why it is not copied if it cannot be."""
+        known = self._repositories.get(place)
+        if known is not None and known.is_there():
+            return known, ""
         try:
             found = find_repository(place)
         except WorkspaceKeepError as error:
             return None, error.problem
         if found is None:
             return None, ""
-        known = self._repositories.get(place)
-        if known is None or known.found != found:
-            folder = self._folder(name)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            known = self._repositories[place] = SourceRepository(self._git, place, found, folder)
+        folder = self._folder(name)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = self._repositories[place] = SourceRepository(self._git, place, found, folder)
         return known, ""
 
-    def _rules(self, name: str, place: Path, sources: Sources, *, is_first: bool) -> Rules:
+    def _rules(self, name: str, place: Path, sources: Sources, parent: str, *, during: bool = False) -> Rules:
+        rules = Rules(limits=self._limits, refusing=not parent, strict=not during)
         if name == RUN:
-            return Rules(below=RUN_FOLDERS, ignoring=False, limits=self._limits, refusing=is_first)
+            return rules._replace(below=RUN_FOLDERS, ignoring=False)
         ours = [sources.run, self.directory, *sources.lanes.values()]
         outside = tuple(below for path in ours if (below := _seen_from(place, path)))
-        return Rules(include=self._include, outside=outside, limits=self._limits, refusing=is_first)
+        return rules._replace(include=self._include, outside=outside)
 
     # Finishing.
 
@@ -189,8 +194,8 @@ class Copies:
             for name, part in parts.items():
                 if part.repository is not None:
                     checkout = meta.trees[name].checkout or Checkout()
-                    own = {checkout.commit, checkout.index} - {""}
-                    part.repository.fetch(own | {*meta.refs.values()} if name == WORKSPACE else own)
+                    refs = {*meta.refs.values()} if name == WORKSPACE else set[str]()
+                    part.repository.fetch({checkout.commit, *refs} - {""}, checkout.index)
         except WorkspaceKeepError as error:
             left_out.append(f"the repository is not copied, only the files: {error.problem}")
             return Meta(FORMAT, {name: TreeMeta(tree.tree, tree.empty) for name, tree in meta.trees.items()})
@@ -272,7 +277,9 @@ class Copies:
             self._note_shallow(meta.shallow)
             places = _places(sources, is_target=True)
             for name in [name for name in places if name in trees]:
-                self._restore_part(name, places[name], trees[name], sources)
+                self._restore_part(
+                    name, places[name], trees[name], self._rules(name, places[name], sources, commit)
+                )
             checkout = meta.trees[WORKSPACE].checkout
             if checkout is not None:
                 rebuild_repository(self._git, places[WORKSPACE], meta, checkout)
@@ -281,9 +288,8 @@ class Copies:
                 if checkout is not None and own is not None:
                     rebuild_worktree(places[WORKSPACE], _lane(name), places[name], own)
 
-    def _restore_part(self, name: str, place: Path, meta: TreeMeta, sources: Sources) -> None:
+    def _restore_part(self, name: str, place: Path, meta: TreeMeta, rules: Rules) -> None:
         place.mkdir(mode=0o700 if name == RUN else 0o777, parents=True, exist_ok=True)
-        rules = self._rules(name, place, sources, is_first=False)
         restore_tree(self._git, place, meta, self._watched(name, place, rules), is_private=name == RUN)
 
     def _checked(self, meta: Meta) -> dict[str, TreeMeta]:
