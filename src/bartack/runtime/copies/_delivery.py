@@ -36,7 +36,7 @@ class _There(NamedTuple):
     is_in_use: bool
 
 
-class Delivery:
+class RepositoryDelivery:
     """One delivery.
 
     Args:

@@ -33,7 +33,7 @@ HALF_DONE: Final = (
 )
 
 
-class Found(NamedTuple):
+class RepositoryPaths(NamedTuple):
     """Where the parts of a repository are.
 
     Attributes:
@@ -80,7 +80,7 @@ class SourceRepository:
         folder: A directory for temporary files, of this work tree alone.
     """
 
-    def __init__(self, copies: PlainGit, place: Path, found: Found, folder: Path) -> None:
+    def __init__(self, copies: PlainGit, place: Path, found: RepositoryPaths, folder: Path) -> None:
         self.found = found
         self._copies = copies
         self._folder = folder
@@ -216,7 +216,7 @@ class SourceRepository:
         return None if written.status else written.line
 
 
-def find_repository(place: Path) -> Found | None:
+def find_repository(place: Path) -> RepositoryPaths | None:
     """The repository whose work tree has its top here.
 
     Raises:
@@ -229,7 +229,7 @@ def find_repository(place: Path) -> Found | None:
     own, shared, objects, hashed = git.line("rev-parse", *words).split("\n")
     if hashed != "sha1":
         raise WorkspaceKeepError(str(place), f"its repository has names of {hashed}; only sha1 is supported")
-    return Found(Path(own), _below(place, shared), _below(place, objects))
+    return RepositoryPaths(Path(own), _below(place, shared), _below(place, objects))
 
 
 def _below(place: Path, path: str) -> Path:

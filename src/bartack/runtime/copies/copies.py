@@ -22,8 +22,8 @@ from bartack.core.files import replace_file
 from bartack.core.flock import hold_lock
 from bartack.errors import UnsafePathError, WorkspaceKeepError
 from bartack.runtime.copies._checkout import check_folders, check_tree, restore_tree, write_tree
-from bartack.runtime.copies._delivery import Delivery
-from bartack.runtime.copies._git import UNSYNCED, PlainGit
+from bartack.runtime.copies._delivery import RepositoryDelivery
+from bartack.runtime.copies._git import TIMEOUT_S, UNSYNCED, PlainGit
 from bartack.runtime.copies._home import make_home
 from bartack.runtime.copies._meta import (
     FORMAT,
@@ -47,6 +47,8 @@ RUN: Final = "run"
 LANES: Final = "lanes"
 _THREADS: Final = 4
 """They wait for git."""
+_WAIT_S: Final = 100 * TIMEOUT_S
+"""Longer than all commands of a tree can take, each of which has a limit."""
 
 
 class _Part(NamedTuple):
@@ -110,7 +112,7 @@ class Copies:
                     )
                     for name, place in places.items()
                 }
-                parts = {name: future.result() for name, future in futures.items()}
+                parts = {name: future.result(_WAIT_S) for name, future in futures.items()}
             return self._finish(sources, parts, parent, carry)
 
     def _take_part(self, name: str, place: Path, rules: Rules) -> _Part:
@@ -321,7 +323,9 @@ class Copies:
             meta = self._meta(commit)
             self._checked(meta)
             self._note_shallow(meta.shallow)
-            return Delivery(self._git, find_top(repository), run_id).deliver(meta, self._find_meta(base))
+            return RepositoryDelivery(self._git, find_top(repository), run_id).deliver(
+                meta, self._find_meta(base)
+            )
 
     def write_files(self, commit: str, directory: Path) -> None:
         """Write the files of the workspace into a directory that is empty, or not there yet.
