@@ -97,9 +97,11 @@ class PrivateIndex:
         """Correct the size; it is remembered with the next tree."""
         self._memory.size = size
 
-    def dirty(self, *words: str) -> list[bytes]:
-        """The files that are not as it has them, by their facts."""
-        return names_in(self.git("diff-files", "-z", "--name-only", "--ignore-submodules=dirty", *words))
+    def dirty(self, paths: list[bytes]) -> list[bytes]:
+        """Which of these files are not as it has them, by their facts."""
+        few = ("--", *map(os.fsdecode, paths)) if len(paths) <= _MANY else ()
+        found = {*names_in(self.git("diff-files", "-z", "--name-only", "--ignore-submodules=dirty", *few))}
+        return [path for path in paths if path in found]
 
     def paths(self) -> set[bytes]:
         """All of its files."""

@@ -143,12 +143,12 @@ class WatchedTree:
     def _update(self, gone: list[bytes], admitted: Admitted, *, strict: bool) -> None:
         self._index.remove(gone)
         self._index.add(admitted.paths)
-        tree = self._index.write_tree()
-        if strict and admitted.paths:
-            dirty = {*self._index.dirty()}
-            moving = [path for path in admitted.paths if path in dirty]
-            if moving:
-                raise _MovingFilesError(", ".join(shorten(moving)))
+        with ThreadPoolExecutor(1) as other:
+            written = other.submit(self._index.write_tree)
+            moving = self._index.dirty(admitted.paths) if strict and admitted.paths else []
+            tree = written.result(2 * TIMEOUT_S)
+        if moving:
+            raise _MovingFilesError(", ".join(shorten(moving)))
         self._index.remember(tree, admitted.size)
 
     # Looking.

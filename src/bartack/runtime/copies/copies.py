@@ -23,6 +23,7 @@ from bartack.core.flock import hold_lock
 from bartack.errors import UnsafePathError, WorkspaceKeepError
 from bartack.runtime.copies._checkout import check_folders, check_tree, restore_tree, write_tree
 from bartack.runtime.copies._delivery import RepositoryDelivery
+from bartack.runtime.copies._facts import UnchangedFolders
 from bartack.runtime.copies._git import TIMEOUT_S, UNSYNCED, PlainGit
 from bartack.runtime.copies._home import make_home
 from bartack.runtime.copies._meta import (
@@ -76,6 +77,7 @@ class Copies:
         self._include = tuple(include)
         self._objects = ObjectWriter(git.directory)
         self._repositories: dict[Path, SourceRepository] = {}
+        self._runs: dict[Path, UnchangedFolders] = {}
         self._metas: dict[str, Meta] = {}
 
     @property
@@ -116,11 +118,21 @@ class Copies:
             return self._finish(sources, parts, parent, carry)
 
     def _take_part(self, name: str, place: Path, rules: Rules) -> _Part:
-        repository, problem = (None, "") if name == RUN else self._repository(name, place)
+        if name == RUN:
+            return _Part(self._scan_run(place, rules), None, None)
+        repository, problem = self._repository(name, place)
         worktree = None if repository is None else repository.worktree()
         if repository is not None and worktree is not None:
             rules = rules._replace(excludes=repository.excludes, forced=worktree.forced, links=worktree.links)
         return _Part(self._watched(name, place, rules).scan(), worktree, repository, problem)
+
+    def _scan_run(self, place: Path, rules: Rules) -> Scanned:
+        known = self._runs.setdefault(place, UnchangedFolders(place, rules.below))
+        scanned = known.recall()
+        if scanned is None:
+            scanned = self._watched(RUN, place, rules).scan()
+            known.remember(scanned)
+        return scanned
 
     def _watched(self, name: str, place: Path, rules: Rules) -> WatchedTree:
         return WatchedTree(self._git, place, self._folder(name), rules)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
 from tests.unit.runtime.copies.places import Host, git, listing, make_repository
 
 from bartack.errors import WorkspaceKeepError
+from bartack.runtime.copies._facts import UnchangedFolders
+from bartack.runtime.copies._watched import Scanned
 from bartack.runtime.copies.copies import open_copies
 
 
@@ -136,3 +139,31 @@ def test_a_place_that_is_something_else_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(WorkspaceKeepError, match="not a repository of copies"):
         open_copies(tmp_path / "copies.git")
+
+
+def test_files_of_a_run_that_are_as_they_were_are_not_given_to_git(
+    here: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time_ns() + 10**10
+    monkeypatch.setattr("bartack.runtime.copies._facts.time.time_ns", lambda: later)
+    file = here.run / "work/file"
+    file.write_text("one")
+    first = here.copies.take(here.sources, "")
+    (here.copies.directory / "watched/run/index").unlink()
+
+    assert here.copies.take(here.sources, first.commit).is_same
+    assert not (here.copies.directory / "watched/run/index").exists()
+    file.write_text("two")
+    second = here.copies.take(here.sources, first.commit)
+    assert not second.is_same
+    file.chmod(0o755)
+    assert not here.copies.take(here.sources, second.commit).is_same
+
+
+def test_files_of_a_run_that_changed_a_moment_ago_are_given_to_git(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    known = UnchangedFolders(tmp_path, ("work", "agents"))
+
+    assert known.recall() is None
+    known.remember(Scanned("tree", (), ()))
+    assert known.recall() is None
