@@ -94,6 +94,37 @@ class RunMoved(EntryData, frozen=True, gc=False):
     workspace: str
 
 
+class WorkspaceKept(EntryData, frozen=True, gc=False):
+    """The files of the run as they were at a moment: a copy. Its value: a pack of what the copy before it does not have.
+
+    What finished in the same line had finished at that moment. Whichever machine continues the run begins with the latest copy.
+    """
+
+    kind = "workspace.kept"
+
+    copy: str
+    """The id of the commit that is the copy."""
+    parent: str = ""
+    """The copy before it; empty for the first one, whose pack needs nothing else."""
+    head: str = ""
+    """The branch that is checked out, or the commit."""
+    refs: dict[str, str] = {}
+    """The branches and tags of the repository in the workspace, with their commits."""
+    during: bool = False
+    """A step that may change files was under way."""
+    left_out: list[str] = []
+    """What could not be kept, and why."""
+
+
+class WorkspacePacked(EntryData, frozen=True, gc=False):
+    """A copy in one piece, instead of the packs up to it. Its value: the pack, which needs nothing else."""
+
+    kind = "workspace.packed"
+
+    copy: str
+    """The id of the commit that is the copy."""
+
+
 class HubStarted(EntryData, frozen=True, gc=False):
     """A hub runs the run from here on: the first one, or one that resumes it."""
 
