@@ -54,6 +54,7 @@ from bartack.config.sections import (
     TranscriptConfig,
     WebConfig,
     WorkersConfig,
+    WorkspaceConfig,
 )
 from bartack.config.timeouts import DEFAULTS
 from bartack.core.batch import Batch
@@ -107,6 +108,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     web: WebConfig = WebConfig()
     notices: NoticesConfig = NoticesConfig()
     node: NodeConfig = NodeConfig()
+    workspace: WorkspaceConfig = WorkspaceConfig()
     durability: Literal["power", "process"] = "power"
     directory: PathText = ".bartack"
     """Where runs are kept."""
@@ -183,6 +185,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "web": WebConfig,
     "notices": NoticesConfig,
     "node": NodeConfig,
+    "workspace": WorkspaceConfig,
 }
 """The tables whose keys are fixed."""
 
@@ -195,6 +198,7 @@ PINNED: Final = (
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
     "intake.max_candidates", "intake.require_plan", "intake.prefer",
     "questions.from_runs",
+    "workspace.carry",
     "agents.*.kind", "agents.*.roles",
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""

@@ -33,6 +33,7 @@ class RunDir(PlacedRun):
         self.inbox = self.path / "inbox"
         self.transcript = self.path / "transcript.txt"
         self.log = self.path / "hub.log"
+        self.copies = self.path / "copies.git"
 
     def make(self, batch: Batch | None = None) -> None:
         """Make the directories that a run needs; they become durable with the batch."""

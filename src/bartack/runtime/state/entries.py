@@ -107,9 +107,11 @@ class WorkspaceKept(EntryData, frozen=True, gc=False):
     parent: str = ""
     """The copy before it; empty for the first one, whose pack needs nothing else."""
     head: str = ""
-    """The branch that is checked out, or the commit."""
+    """The commit that is checked out in the workspace; empty if there is none."""
     refs: dict[str, str] = {}
-    """The branches and tags of the repository in the workspace, with their commits."""
+    """The references of the repository in the workspace, with their commits; empty if they are those of the copy before."""
+    below: str = ""
+    """Where the workspace is in the directory that is copied, which is the top of a repository; empty: it is that directory."""
     during: bool = False
     """A step that may change files was under way."""
     left_out: list[str] = []

@@ -124,9 +124,8 @@ class CopyingCore(Core):
 
     def copy_failed(self, problem: str) -> None:
         """The files of the run could not be copied. If that lasts, the hub stops, and the run stays resumable."""
-        error = self.copies.failed(problem)
-        if error is not None:
-            self.interrupt("", str(error), "copies")
+        if self.copies.failed():
+            self.interrupt("", f"it stops, because its workspace cannot be copied: {problem}", "copies")
 
     def copy_packed(self, copy: str, pack: BlobRef | None) -> None:
         """A copy is in one pack; ``None``: it could not be put into one."""

@@ -22,7 +22,6 @@ from typing import Final
 
 import msgspec
 
-from bartack.errors import WorkspaceKeepError
 from bartack.journal import BlobRef
 from bartack.runtime.kernel.actions import KeepCopy, PackCopy
 from bartack.runtime.kernel.desk import Desk, Shared
@@ -147,17 +146,17 @@ class CopyDesk(Desk):
         )
         self.turn.record((kept, Value(None, made.pack)))
 
-    def failed(self, problem: str) -> WorkspaceKeepError | None:
-        """A copy could not be made; returns the error with which the hub has to stop, if it was tried for long enough."""
+    def failed(self) -> bool:
+        """A copy could not be made; returns whether it was tried for so long that the hub has to stop."""
         if not self.is_holding:
             self._is_busy = False  # no step needs it, and there is another one soon
-            return None
+            return False
         now_us = self.now_us()
         self._failing_since_us = self._failing_since_us or now_us
         if now_us - self._failing_since_us >= TRY_US:
-            return WorkspaceKeepError(self.state.run_id, problem)
+            return True
         self.timers.after(AGAIN_S, self._begin)
-        return None
+        return False
 
     def _pack(self) -> None:
         latest = self.state.copies.latest
