@@ -327,6 +327,27 @@ def write_sets(run_dir: Path, sets: Sequence[str], batch: Batch) -> None:
         batch.write(str(run_dir / SETS_FILE), msgspec.json.encode(sets))
 
 
+def keep_settings(run_dir: Path, workspace: Path, environ: Mapping[str, str] | None = None) -> None:
+    """Keep the settings of a workspace with a run that other machines may continue: there they are read from here."""
+    file = _settings_file(workspace, os.environ if environ is None else environ)
+    content = file.read_bytes() if file.is_file() else b""
+    replace_file(run_dir / CONFIG_FILE, content, synced=False)
+
+
+def load_kept_config(run_dir: Path, workspace: Path, sets: Sequence[str] = ()) -> Config:
+    """The settings of a run on a node: those that are kept with it, whatever its workspace has by now.
+
+    Args:
+        run_dir: The directory of the run.
+        workspace: Where they are if none are kept with the run.
+        sets: See ``load_config``.
+
+    Raises:
+        ConfigError: See ``load_config``.
+    """
+    return load_config(run_dir if (run_dir / CONFIG_FILE).is_file() else workspace, sets)
+
+
 def kept_sets(run_dir: Path) -> list[str]:
     """The settings that were given for a run.
 

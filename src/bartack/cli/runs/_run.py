@@ -54,6 +54,13 @@ from bartack.runtime.state.worker_state import UnknownDecision, Value
 
 wait_option = click.option("--wait", is_flag=True, help="Keep the run active while it waits for an answer.")
 
+carry_option = click.option(
+    "--carry",
+    type=click.Choice(["auto", "full", "none", "shared"]),
+    help="With --on: how the workspace comes to the node: as a copy (auto; full: with its whole history), begun empty (none), or "
+    "at the same path (shared).",
+)
+
 run_as_option = click.option(
     "--run-as",
     metavar="USER",
@@ -78,6 +85,7 @@ run_as_option = click.option(
 @pipeline_options
 @detach_options
 @database_options
+@carry_option
 @wait_option
 @run_as_option
 @view_option
@@ -90,6 +98,7 @@ def run(
     options: PipelineOptions,
     detaching: DetachOptions,
     kept: DatabaseOptions,
+    carry: str | None,
     workers: tuple[str, ...],
     given: str | None,
     run_as: str | None,
@@ -119,12 +128,14 @@ def run(
     'bartack answer' or in 'bartack attach'.
 
     With --on DATABASE the journal, the large values and the program of the run are kept in that database. A node of it runs the
-    run ('bartack node run --on DATABASE'), in the workspace at the same path on its machine; if the node dies, another one
-    continues. The command shows the run; Ctrl-C leaves it running. With --here this machine runs it.
+    run ('bartack node run --on DATABASE'), in a copy of the workspace on its machine; if the node dies, another one continues
+    with the files as they were. 'bartack pull' brings them here. The command shows the run; Ctrl-C leaves it running. With --here
+    this machine runs it, in this workspace.
     """
     place = Path(workspace).resolve()
     detaching.check(is_for_nodes=kept.is_for_nodes)
     where = kept.where("bartack run")
+    options = _carried(options, carry, kept)
     shown = Shown(choose_view(view, "bartack run", as_json=as_json), wait)
     with _repeatable(detaching, place, options) as earlier:
         if earlier is not None:
@@ -173,6 +184,17 @@ def _repeatable(
     return repeated_start(workspace, load_config(workspace, options.sets), detaching.start_key)
 
 
+def _carried(options: PipelineOptions, carry: str | None, kept: DatabaseOptions) -> PipelineOptions:
+    """The options with ``--carry`` as the setting that it is."""
+    if carry is None:
+        return options
+    if not kept.is_for_nodes:
+        raise UsageError(
+            "bartack run", "--carry brings a workspace to a node: add --on DATABASE, without --here"
+        )
+    return msgspec.structs.replace(options, sets=(*options.sets, f"workspace.carry={carry}"))
+
+
 def _run_program(
     request: RunRequest,
     options: PipelineOptions,
@@ -191,6 +213,7 @@ def _run_program(
         note=lambda text: write_note(printable(text)),
         warn=_warn,
         kept=where,
+        is_carried=kept.is_for_nodes and config.workspace.carry != "shared",
     )
     if where is not None and kept.is_for_nodes:
         return _give_to_nodes(made, where, kept, detaching.priority, shown, detach=detaching.detach)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bartack.config.sections import WorkspaceConfig
-from bartack.depot import FileRun
+from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError
 from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, find_top, open_copies
@@ -31,7 +31,7 @@ def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tu
     carry, top = CARRIES[config.carry], find_top(workspace)
     copies = open_copies(run.copies, include=config.include)
     copy = copies.take(Sources(top, run.path), "", carry)
-    pack = FileRun(run.path).open_blobs().put(copies.pack(copy.commit))
+    pack = open_blob_port(run.blob_port()).put(copies.pack(copy.commit))
     below = "" if carry == "none" else os.path.relpath(workspace.resolve(), top)
     kept = WorkspaceKept(
         copy=copy.commit,
@@ -69,6 +69,12 @@ def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[Bl
     workspace = top / kept.first.below
     workspace.mkdir(parents=True, exist_ok=True)
     return str(workspace)
+
+
+def top_of(kept: KeptCopies, workspace: str) -> Path:
+    """The directory that is copied for a workspace."""
+    top = Path(workspace)
+    return top.parents[len(Path(kept.first.below).parts) - 1] if kept.first and kept.first.below else top
 
 
 def fetch_copies(run: RunDir, kept: KeptCopies, load: Callable[[BlobRef], bytes]) -> Copies:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bartack.depot import FileRun
+from bartack.depot.port import open_blob_port
 from bartack.errors import BartackError
 from bartack.runtime.copies.copies import Copies, open_copies
 from bartack.runtime.copies.values import Sources
@@ -48,7 +48,7 @@ class Copier:
         self._include = include
         self._copies: Copies | None = None
         # The values of the run as they are: what has a checksum of its own is not searched for secrets.
-        self._blobs = FileRun(run.path).open_blobs()
+        self._blobs = open_blob_port(run.blob_port())
         self._tasks: queue.SimpleQueue[KeepCopy | PackCopy | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._reader, self._writer = os.pipe()
@@ -96,10 +96,7 @@ class Copier:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            if isinstance(task, KeepCopy):
-                outcome = self._keep(task)
-            else:
-                outcome = self._pack(task)
+            outcome = self._keep(task) if isinstance(task, KeepCopy) else self._pack(task)
             self._outcomes.put(outcome)
             with suppress(BlockingIOError):
                 os.write(self._writer, b"x")

@@ -28,6 +28,7 @@ from bartack.runtime.hub.machine import check_machine, workers_room
 from bartack.runtime.hub.reopened import Reopened
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core, check_decided
+from bartack.runtime.kernel.delegates import FinalCheck
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.program.pin import finish_update
 from bartack.runtime.rundir.find import TERMINAL
@@ -48,7 +49,11 @@ from bartack.supervision.process.limits import most_files
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
+    from bartack.runtime.hub.copier import Copier
     from bartack.runtime.hub.notices import NoticeFeed
+
+CoreParts = tuple[State, Journal, HubClock, Timeouts, Settings, Telemetry, FinalCheck]
+"""What a core is made of."""
 
 EXIT_CODES = {
     "completed": 0,
@@ -58,6 +63,7 @@ EXIT_CODES = {
     "cancelled": 4,
     "aborted": 4,
     "disk": 6,
+    "copies": 130,
     "interrupted": 130,
     "terminated": 143,
 }
@@ -144,6 +150,7 @@ def _drive(
     journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
     feed: NoticeFeed | None = None
+    copier: Copier | None = None
     try:
         last_life = _last_life_us(heartbeat, state)
         _make_ready(run, journal, state, observer, unknown)
@@ -156,12 +163,17 @@ def _drive(
         settings = _settings_of(config, no_input=state.run.no_input)
         prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
         timeouts = Timeouts(os.environ, config.limits)
-        core = Core(state, journal, clock, timeouts, settings, telemetry, prompts.unused)
+        given = state, journal, clock, timeouts, settings, telemetry, prompts.unused
+        core, copier = (
+            _open_copying(run, config, place, given) if state.copies.latest else (Core(*given), None)
+        )
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
-        hub = make_hub(config=shared, describe=describe, account=account, notices=feed, lease=lease)
+        hub = make_hub(
+            config=shared, describe=describe, account=account, notices=feed, lease=lease, copier=copier
+        )
         dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
 
         def begin(core: Core, orphans: Sequence[str]) -> None:
@@ -174,6 +186,8 @@ def _drive(
         return hub.run(begin)
     finally:
         journal.close()
+        if copier is not None:
+            copier.close()
         if hub is not None:
             hub.write_left()
         if feed is not None:
@@ -181,6 +195,16 @@ def _drive(
         digests.close()
         _close_lease(run, lease)
         _wake_node()
+
+
+def _open_copying(run: RunDir, config: Config, place: str, given: CoreParts) -> tuple[Core, Copier]:
+    """The core of a run that keeps copies of its workspace, and what makes them."""
+    from bartack.runtime.hub.carried import top_of  # noqa: PLC0415 - other runs start faster without it
+    from bartack.runtime.hub.copier import Copier  # noqa: PLC0415 - likewise
+    from bartack.runtime.kernel.copies.core import CopyingCore  # noqa: PLC0415 - likewise
+
+    core = CopyingCore(*given, during_s=config.workspace.during_s)
+    return core, Copier(run, core, top_of(core.state.copies, place), config.workspace.include)
 
 
 def _open_lease(run: RunDir) -> int | None:
