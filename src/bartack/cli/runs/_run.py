@@ -7,6 +7,7 @@ The run itself is created and driven by ``runtime/hub``; a view (``live/_choose.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from bartack.cli.live._choose import ViewName, choose_view, open_view, view_opti
 from bartack.cli.live._end import put_result, write_end
 from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
-from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
+from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config, load_kept_config
 from bartack.config.project import PATCHWORK
 from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
@@ -412,7 +413,8 @@ def resume(
     if state.ended is not None and state.ended.status == "completed":
         return _report_completed(found, state, as_json=shown.as_json)
     check_run_as(found, state.run, run_as)
-    config = load_config(Path(place), [*kept_sets(found.path), *sets])
+    is_here = where is None or not kept.is_for_nodes
+    place, config = _bring(found, state, place, sets) if is_here else (place, load_config(Path(place)))
     if where is not None and kept.is_for_nodes and (decision is not None or accept_loss or sets):
         raise UsageError("bartack resume", "--unknown, --accept-loss and --set are decided here: add --here")
     if again is not None:
@@ -432,6 +434,17 @@ def resume(
         drive_it = partial(_drive, found, config, opened, decision, place, as_json=shown.as_json)
         code = drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
     return _left(found, config, opened, code)
+
+
+def _bring(run: RunDir, state: State, place: str, sets: Sequence[str]) -> tuple[str, Config]:
+    """Where the workspace of a run is that is continued here, and its settings: a run that keeps copies has its own."""
+    given = [*kept_sets(run.path), *sets]
+    if state.copies.latest is None or run.is_active():
+        return place, load_config(Path(place), given)
+    from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - only runs of nodes need it
+
+    place = bring_workspace(run, state.copies, run.own_workspace, run.open_blobs().get)
+    return place, load_kept_config(run.path, Path(place), given)
 
 
 def _fetch(where: Elsewhere, run: str | None, workspace: Path) -> RunDir:

@@ -77,14 +77,17 @@ def top_of(kept: KeptCopies, workspace: str) -> Path:
     return top.parents[len(Path(kept.first.below).parts) - 1] if kept.first and kept.first.below else top
 
 
-def fetch_copies(run: RunDir, kept: KeptCopies, load: Callable[[BlobRef], bytes]) -> Copies:
-    """The copies of a run on this machine, with the latest one.
+def fetch_copies(
+    run: RunDir, kept: KeptCopies, load: Callable[[BlobRef], bytes], *, with_first: bool = False
+) -> Copies:
+    """The copies of a run on this machine, with the latest one; ``with_first``: and with the first one.
 
     Raises:
         WorkspaceKeepError: A pack cannot be read.
     """
     copies = open_copies(run.copies)
-    for pack in kept.packs:
+    first = [kept.first_pack] if with_first and kept.first_pack is not None else []
+    for pack in [*first, *kept.packs]:
         if not copies.has(pack.copy):
             copies.add_pack(load(pack.ref))
     return copies

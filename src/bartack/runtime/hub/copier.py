@@ -104,7 +104,7 @@ class Copier:
     def _keep(self, task: KeepCopy) -> Outcome:
         try:
             copies = self._open()
-            copy = copies.take(self._sources, task.parent)
+            copy = copies.take(self._sources, task.parent, during=task.during)
             if copy.is_same:
                 return partial(CopyingCore.copy_made, made=None)
             pack = self._blobs.put(copies.pack(copy.commit, task.parent))

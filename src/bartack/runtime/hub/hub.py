@@ -138,6 +138,7 @@ class Observer(Protocol):
         ...
 
 
+# Long because everything that the loop waits for, and every action that it performs, is named in one place.
 class Hub:
     """Drives one run until it ends or is interrupted."""
 
@@ -474,6 +475,8 @@ class Hub:
         self._connections.close()
         self._workers.close()
         self._commands.close()
+        if self._copier is not None:
+            self._copier.close()
         self._poller.close()
 
     # Processes.

@@ -150,7 +150,6 @@ def _drive(
     journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
     feed: NoticeFeed | None = None
-    copier: Copier | None = None
     try:
         last_life = _last_life_us(heartbeat, state)
         _make_ready(run, journal, state, observer, unknown)
@@ -164,9 +163,7 @@ def _drive(
         prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
         timeouts = Timeouts(os.environ, config.limits)
         given = state, journal, clock, timeouts, settings, telemetry, prompts.unused
-        core, copier = (
-            _open_copying(run, config, place, given) if state.copies.latest else (Core(*given), None)
-        )
+        core, copier = _open_core(run, config, place, given)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         feed = _open_feed(run, config, place, state.hub + 1)
@@ -186,8 +183,6 @@ def _drive(
         return hub.run(begin)
     finally:
         journal.close()
-        if copier is not None:
-            copier.close()
         if hub is not None:
             hub.write_left()
         if feed is not None:
@@ -197,14 +192,17 @@ def _drive(
         _wake_node()
 
 
-def _open_copying(run: RunDir, config: Config, place: str, given: CoreParts) -> tuple[Core, Copier]:
-    """The core of a run that keeps copies of its workspace, and what makes them."""
+def _open_core(run: RunDir, config: Config, place: str, given: CoreParts) -> tuple[Core, Copier | None]:
+    """The core of a run, and what makes the copies of its workspace if it keeps them."""
+    state, *_ = given
+    if state.copies.latest is None:
+        return Core(*given), None
     from bartack.runtime.hub.carried import top_of  # noqa: PLC0415 - other runs start faster without it
     from bartack.runtime.hub.copier import Copier  # noqa: PLC0415 - likewise
     from bartack.runtime.kernel.copies.core import CopyingCore  # noqa: PLC0415 - likewise
 
     core = CopyingCore(*given, during_s=config.workspace.during_s)
-    return core, Copier(run, core, top_of(core.state.copies, place), config.workspace.include)
+    return core, Copier(run, core, top_of(state.copies, place), config.workspace.include)
 
 
 def _open_lease(run: RunDir) -> int | None:

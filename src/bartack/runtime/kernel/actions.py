@@ -144,6 +144,8 @@ class KeepCopy(Action, frozen=True, gc=False):
 
     parent: str
     """The copy before it."""
+    during: bool = False
+    """Whether steps are under way that would be executed again: a file that they keep changing is copied as it is."""
 
 
 class PackCopy(Action, frozen=True, gc=False):

@@ -25,11 +25,13 @@ class KeptCopies:
 
     Attributes:
         first: The copy with which the run began; ``None`` if it keeps none.
+        first_pack: What that is made of.
         latest: The files as a machine that continues the run needs them.
         packs: What the latest copy is made of, in order; the first needs nothing else.
     """
 
     first: WorkspaceKept | None = None
+    first_pack: Pack | None = None
     latest: WorkspaceKept | None = None
 
     def __init__(self) -> None:
@@ -37,9 +39,11 @@ class KeptCopies:
 
     def add(self, copy: WorkspaceKept, ref: BlobRef) -> None:
         """There is a later copy."""
-        self.first = self.first or copy
+        pack = Pack(copy.copy, ref)
+        if self.first is None:
+            self.first, self.first_pack = copy, pack
         self.latest = copy
-        self.packs.append(Pack(copy.copy, ref))
+        self.packs.append(pack)
 
     def replace(self, copy: str, ref: BlobRef) -> None:
         """All packs up to that of a copy are one pack from now on."""

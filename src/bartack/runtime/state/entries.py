@@ -818,6 +818,8 @@ class RequestTaken(EntryData, frozen=True, gc=False):
 
 
 ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}
+PACKS: Final = frozenset({WorkspaceKept.kind, WorkspacePacked.kind})
+"""Entries whose values are files of the workspace, and not JSON."""
 _DECODERS: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in ENTRY_TYPES.items()}
 
 

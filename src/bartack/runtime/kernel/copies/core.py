@@ -64,7 +64,7 @@ class CopyingCore(Core):
 
     def _hold_done(self, peer: Peer, worker: WorkerState, frame: f.Done) -> None:
         """A body ended in its worker."""
-        self.copies.hold(worker.path, partial(self._take_held, peer.number, frame))
+        self.copies.hold(worker.path, (frame.p, frame.n), partial(self._take_held, peer.number, frame))
 
     def _take_end(self, peer: Peer, worker: WorkerState, frame: f.Result | f.Failed) -> None:
         """A worker ended; what is held of it comes first."""
@@ -105,11 +105,11 @@ class CopyingCore(Core):
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
         """See ``Core.shell_ended``; held."""
-        self.copies.hold(self.jobs.hold(token), partial(super().shell_ended, token, end))
+        self.copies.hold(*self.jobs.hold(token), partial(super().shell_ended, token, end))
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """See ``Core.prompt_ended``; held."""
-        self.copies.hold(self.jobs.hold(token), partial(super().prompt_ended, token, outcome))
+        self.copies.hold(*self.jobs.hold(token), partial(super().prompt_ended, token, outcome))
 
     def tick(self) -> None:
         """See ``Core.tick``."""

@@ -26,7 +26,7 @@ from bartack.journal import BlobRef
 from bartack.runtime.kernel.actions import KeepCopy, PackCopy
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import Value
+from bartack.runtime.state.worker_state import StepKey, Value
 
 TRY_US: Final = 60_000_000
 """How long a copy that fails is tried again."""
@@ -75,6 +75,10 @@ class CopyDesk(Desk):
         """What the copy that is being made began after, with the workers."""
         self._waiting: list[tuple[str, End]] = []
         """What waits for the next one."""
+        self._ended: set[StepKey] = set()
+        """Steps that have ended and are not finished."""
+        self._is_during = False
+        """Whether other steps that may change files were under way when the copy was begun that is being made."""
         self._failing_since_us = 0
 
     @property
@@ -82,8 +86,10 @@ class CopyDesk(Desk):
         """Whether a step has ended and is not finished."""
         return bool(self._covered or self._waiting)
 
-    def hold(self, path: str, end: End) -> None:
+    def hold(self, path: str, step: StepKey | None, end: End) -> None:
         """A step of a worker has ended: ``end`` finishes it when there is a copy of its files."""
+        if step is not None:
+            self._ended.add(step)
         self._waiting.append((path, end))
         if not self._is_busy:
             self._begin()
@@ -106,16 +112,17 @@ class CopyDesk(Desk):
 
     def _is_changing(self) -> bool:
         """Whether a step is under way that may change files."""
-        workers = self.state.workers.values()
-        return any(opened.may_change_files for worker in workers for opened in worker.open.values())
+        steps = (opened for worker in self.state.workers.values() for opened in worker.open.values())
+        return any(opened.may_change_files and opened.key not in self._ended for opened in steps)
 
     def _begin(self) -> None:
         self._is_busy = True
         self._covered += self._waiting
         self._waiting = []
+        self._is_during = self._is_changing()
         latest = self.state.copies.latest
         # It shows nothing of the state, and what it makes is of no use without an entry: it need not wait for the disk.
-        self.turn.before_commit(KeepCopy("" if latest is None else latest.copy))
+        self.turn.before_commit(KeepCopy("" if latest is None else latest.copy, self._is_during))
 
     # What became of it.
 
@@ -131,6 +138,8 @@ class CopyDesk(Desk):
                 self._record(made)
         if self._waiting:
             self._begin()
+        else:
+            self._ended.clear()
         if len(self.state.copies.packs) > PACKS_MOST and not self._is_packing:
             self._pack()
 
@@ -142,7 +151,7 @@ class CopyDesk(Desk):
             head=made.head,
             refs=made.refs,
             left_out=made.left_out,
-            during=self._is_changing(),
+            during=self._is_during,
         )
         self.turn.record((kept, Value(None, made.pack)))
 
