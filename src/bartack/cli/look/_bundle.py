@@ -187,7 +187,7 @@ def _line(reader: JournalReader, entry: Entry, redactor: Redactor, *, prompts: b
         "kind": entry.kind,
         "data": redactor.redact_value(entry.data),
     }
-    # A pack has the files of the workspace, which are no part of a bundle.
+    # A pack has the files of the workspace: a bundle leaves them out.
     shows = entry.kind not in PACKS and (prompts or entry.ref is None)
     value = reader.load_value(entry) if shows else None
     size = entry.ref.size if entry.ref is not None else len(value or b"")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from bartack.config.load import kept_sets, load_kept_config
 from bartack.config.sections import WorkspaceConfig
 from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError
@@ -62,7 +63,8 @@ def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[Bl
     """
     assert kept.first is not None
     assert kept.latest is not None
-    copies, sources = fetch_copies(run, kept, load), Sources(top, run.path)
+    include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
+    copies, sources = fetch_copies(run, kept, load, include), Sources(top, run.path)
     top.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_there(copies, sources, kept.latest.copy):
         copies.restore(kept.latest.copy, sources)
@@ -78,14 +80,26 @@ def top_of(kept: KeptCopies, workspace: str) -> Path:
 
 
 def fetch_copies(
-    run: RunDir, kept: KeptCopies, load: Callable[[BlobRef], bytes], *, with_first: bool = False
+    run: RunDir,
+    kept: KeptCopies,
+    load: Callable[[BlobRef], bytes],
+    include: Sequence[str] = (),
+    *,
+    with_first: bool = False,
 ) -> Copies:
-    """The copies of a run on this machine, with the latest one; ``with_first``: and with the first one.
+    """The copies of a run on this machine, with the latest one.
+
+    Args:
+        run: The run.
+        kept: The copies that its journal has.
+        load: Returns a large value of it as it is stored.
+        include: Patterns of ignored files that are copied all the same.
+        with_first: Whether the first one is needed, too.
 
     Raises:
         WorkspaceKeepError: A pack cannot be read.
     """
-    copies = open_copies(run.copies)
+    copies = open_copies(run.copies, include=include)
     first = [kept.first_pack] if with_first and kept.first_pack is not None else []
     for pack in [*first, *kept.packs]:
         if not copies.has(pack.copy):

@@ -161,16 +161,14 @@ def _drive(
         account = _open_to_account(run, state.run, Path(place))
         settings = _settings_of(config, no_input=state.run.no_input)
         prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
-        timeouts = Timeouts(os.environ, config.limits)
-        given = state, journal, clock, timeouts, settings, telemetry, prompts.unused
+        timeouts, final_check = Timeouts(os.environ, config.limits), prompts.unused
+        given = state, journal, clock, timeouts, settings, telemetry, final_check
         core, copier = _open_core(run, config, place, given)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         feed = _open_feed(run, config, place, state.hub + 1)
-        make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
-        hub = make_hub(
-            config=shared, describe=describe, account=account, notices=feed, lease=lease, copier=copier
-        )
+        make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock, copier=copier)
+        hub = make_hub(config=shared, describe=describe, account=account, notices=feed, lease=lease)
         dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
 
         def begin(core: Core, orphans: Sequence[str]) -> None:
