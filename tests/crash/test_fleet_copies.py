@@ -132,7 +132,6 @@ def test_a_run_of_a_dead_node_continues_here_with_its_files(fleet: Travelling) -
 
     fleet.call("resume", "latest", "--on", fleet.url, "--here")
 
-
     (workspace,) = fleet.repository.glob(".bartack/runs/*/workspace")
     assert (workspace / "log.txt").read_text("utf-8").split() == NUMBERS
     assert (workspace / "notes.txt").read_text("utf-8").split() == NUMBERS

@@ -5,4 +5,6 @@ from bartack import Context, worker
 
 @worker
 async def main(ctx: Context) -> str:
-    return str(await ctx.shell("sh", "-c", "if test -e begun; then echo again; else touch begun; sleep 60; fi"))
+    return str(
+        await ctx.shell("sh", "-c", "if test -e begun; then echo again; else touch begun; sleep 60; fi")
+    )

@@ -16,7 +16,9 @@ from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.copies import KeptCopies
 
-PROGRAM = "from bartack import Context, worker\n\n@worker\nasync def main(ctx: Context) -> int:\n    return 1\n"
+PROGRAM = (
+    "from bartack import Context, worker\n\n@worker\nasync def main(ctx: Context) -> int:\n    return 1\n"
+)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ The copies are made by ``hub/copier.py`` in a thread. Runs that keep none have n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,14 @@ PACKS_MOST: Final = 32
 """A copy of more packs is put into one."""
 
 End = Callable[[], None]
+
+
+class _Held(NamedTuple):
+    """Something that waits for a copy: the end of a step, or what has to come after one of the same worker."""
+
+    path: str
+    step: StepKey | None
+    end: End
 
 
 class CopyMade(msgspec.Struct, frozen=True):
@@ -71,12 +79,10 @@ class CopyDesk(Desk):
         self._is_busy = False
         """Whether a copy is being made, or is tried again in a moment."""
         self._is_packing = False
-        self._covered: list[tuple[str, End]] = []
-        """What the copy that is being made began after, with the workers."""
-        self._waiting: list[tuple[str, End]] = []
+        self._covered: list[_Held] = []
+        """What the copy that is being made began after."""
+        self._waiting: list[_Held] = []
         """What waits for the next one."""
-        self._ended: set[StepKey] = set()
-        """Steps that have ended and are not finished."""
         self._is_during = False
         """Whether other steps that may change files were under way when the copy was begun that is being made."""
         self._failing_since_us = 0
@@ -88,17 +94,15 @@ class CopyDesk(Desk):
 
     def hold(self, path: str, step: StepKey | None, end: End) -> None:
         """A step of a worker has ended: ``end`` finishes it when there is a copy of its files."""
-        if step is not None:
-            self._ended.add(step)
-        self._waiting.append((path, end))
+        self._waiting.append(_Held(path, step, end))
         if not self._is_busy:
             self._begin()
 
     def hold_after(self, path: str, end: End) -> bool:
         """Call ``end`` after what is held of a worker; ``False``: nothing is."""
         for held in (self._waiting, self._covered):
-            if any(one == path for one, _ in held):
-                held.append((path, end))
+            if any(one.path == path for one in held):
+                held.append(_Held(path, None, end))
                 return True
         return False
 
@@ -111,9 +115,10 @@ class CopyDesk(Desk):
             self._begin()
 
     def _is_changing(self) -> bool:
-        """Whether a step is under way that may change files."""
+        """Whether a step is under way that may change files, beside those that have ended."""
+        ended = {held.step for held in (*self._covered, *self._waiting)}
         steps = (opened for worker in self.state.workers.values() for opened in worker.open.values())
-        return any(opened.may_change_files and opened.key not in self._ended for opened in steps)
+        return any(opened.may_change_files and opened.key not in ended for opened in steps)
 
     def _begin(self) -> None:
         self._is_busy = True
@@ -132,14 +137,12 @@ class CopyDesk(Desk):
         self._is_busy, self._failing_since_us = False, 0
         self._due_us = self.now_us() + self._during_us
         with self.turn.one_line():
-            for _, end in ends:
-                end()
+            for held in ends:
+                held.end()
             if made is not None:
                 self._record(made)
         if self._waiting:
             self._begin()
-        else:
-            self._ended.clear()
         if len(self.state.copies.packs) > PACKS_MOST and not self._is_packing:
             self._pack()
 
