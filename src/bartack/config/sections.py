@@ -417,7 +417,7 @@ class WorkspaceConfig(Section, frozen=True):
     """
 
     carry: Literal["auto", "full", "none", "shared"] = "auto"
-    include: tuple[str, ...] = ()
+    include: list[str] = []
     during_s: Annotated[float, Meta(ge=1.0, le=3600.0)] = 30.0
 
 

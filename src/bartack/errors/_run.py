@@ -641,7 +641,7 @@ class WorkspaceCarryError(RunError, code="BT355"):
     problem: str
     remedy = (
         "Ignore the files that the message names (.gitignore) if the run does not need them, or follow its advice. A path that all "
-        "nodes have needs no copy: carry = \"shared\"."
+        'nodes have needs no copy: carry = "shared".'
     )
 
     def describe(self) -> str:

@@ -78,9 +78,9 @@ class Copier:
         with suppress(BlockingIOError):
             os.read(self._reader, 4096)
         while not self._outcomes.empty():
-            self._outcomes.get()(self._core)
+            self._outcomes.get_nowait()(self._core)
 
-    def wait(self) -> bool:
+    def wait_for_held(self) -> bool:
         """Wait for the copy that steps need which have ended, but not for long; ``False``: there is none, or it takes longer."""
         return self._core.copies.is_holding and bool(select.select([self._reader], [], [], LAST_S)[0])
 
@@ -95,7 +95,10 @@ class Copier:
     # In its own thread.
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while True:
+            task = self._tasks.get()  # bartack: allow[wait_without_deadline] ``close`` ends it
+            if task is None:
+                return
             outcome = self._keep(task) if isinstance(task, KeepCopy) else self._pack(task)
             self._outcomes.put(outcome)
             with suppress(BlockingIOError):

@@ -277,7 +277,7 @@ class Hub:
     def interrupt(self, status: str = "interrupted", rest: Rest = NO_REST) -> None:
         """Stop at the end of this turn; the run stays resumable. ``rest``: what it waits for."""
         if not self._status:
-            while self._copier is not None and self._copier.wait():
+            while self._copier is not None and self._copier.wait_for_held():
                 self._copier.take_outcomes()
                 self._turn_end()
             self._core.stop(status, rest.due_us, rest.about)

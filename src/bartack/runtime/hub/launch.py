@@ -161,10 +161,9 @@ def _drive(
         account = _open_to_account(run, state.run, Path(place))
         settings = _settings_of(config, no_input=state.run.no_input)
         prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
-        timeouts, final_check = Timeouts(os.environ, config.limits), prompts.unused
-        given = state, journal, clock, timeouts, settings, telemetry, final_check
+        timeouts = Timeouts(os.environ, config.limits)
+        given = state, journal, clock, timeouts, settings, telemetry, prompts.unused
         core, copier = _open_core(run, config, place, given)
-        _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock, copier=copier)
@@ -192,6 +191,7 @@ def _drive(
 
 def _open_core(run: RunDir, config: Config, place: str, given: CoreParts) -> tuple[Core, Copier | None]:
     """The core of a run, and what makes the copies of its workspace if it keeps them."""
+    _calm_collector()
     state, *_ = given
     if state.copies.latest is None:
         return Core(*given), None

@@ -67,7 +67,7 @@ def test_a_workspace_comes_to_another_machine_with_its_repository(tmp_path: Path
 
 def test_ignored_files_travel_only_if_the_settings_name_them(tmp_path: Path, workspace: Path) -> None:
     without = Journey(tmp_path / "1", workspace, WorkspaceConfig()).bring()
-    included = Journey(tmp_path / "2", workspace, WorkspaceConfig(include=(".env",))).bring()
+    included = Journey(tmp_path / "2", workspace, WorkspaceConfig(include=[".env"])).bring()
 
     assert not (without / ".env").exists()
     assert (included / ".env").read_text("utf-8") == "KEY=1\n"

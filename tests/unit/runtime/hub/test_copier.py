@@ -77,10 +77,10 @@ def test_a_copy_is_made_beside_the_loop_and_is_a_value_of_the_run(stage: Copying
 
 def test_a_hub_that_is_to_stop_waits_for_the_copy_that_a_step_needs(stage: Copying) -> None:
     main = stage.begin()
-    assert not stage.copier.wait(), "no step needs one"
+    assert not stage.copier.wait_for_held(), "no step needs one"
     i = command(stage, main, 1)
 
-    assert stage.copier.wait()
+    assert stage.copier.wait_for_held()
     stage.take()
 
     assert main.answer(i) is not None
