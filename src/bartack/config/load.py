@@ -47,6 +47,7 @@ from bartack.config.sections import (
     QuestionsConfig,
     RedactionConfig,
     ReviewConfig,
+    RunConfig,
     SnapshotConfig,
     SpecConfig,
     TaskConfig,
@@ -109,6 +110,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     notices: NoticesConfig = NoticesConfig()
     node: NodeConfig = NodeConfig()
     workspace: WorkspaceConfig = WorkspaceConfig()
+    run: RunConfig = RunConfig()
     durability: Literal["power", "process"] = "power"
     directory: PathText = ".bartack"
     """Where runs are kept."""
@@ -186,6 +188,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "notices": NoticesConfig,
     "node": NodeConfig,
     "workspace": WorkspaceConfig,
+    "run": RunConfig,
 }
 """The tables whose keys are fixed."""
 
@@ -197,7 +200,7 @@ PINNED: Final = (
     "pipeline.review", "pipeline.spec", "pipeline.roles", "pipeline.roles.*", "pipeline.prompts", "pipeline.prompts.*",
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
     "intake.max_candidates", "intake.require_plan", "intake.prefer",
-    "questions.from_runs",
+    "questions.from_runs", "run.*",
     "workspace.carry",
     "agents.*.kind", "agents.*.roles",
 )  # fmt: skip

@@ -26,7 +26,8 @@ from bartack.core.flaws import unknown_name
 from bartack.core.git_shield import shield
 from bartack.core.trust import check_private
 from bartack.depot import FileRuns, Workspace, user_workspaces
-from bartack.depot.elsewhere import Elsewhere, write_elsewhere
+from bartack.depot.elsewhere import Home, write_elsewhere
+from bartack.depot.taken import KeyKnownError
 from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
@@ -76,7 +77,7 @@ class Plan:
         config: The settings of the workspace, which name the secrets.
         notes: What a person should know of the program.
         warnings: Findings of the check of the program that do not keep it from running.
-        kept: The database that keeps the run; ``None``: its directory does.
+        home: The database that keeps the run; ``None``: its directory does.
         is_carried: Its workspace travels with it, as the settings say.
     """
 
@@ -89,7 +90,7 @@ class Plan:
     config: Config = field(default_factory=Config)
     notes: Sequence[str] = ()
     warnings: str = ""
-    kept: Elsewhere | None = None
+    home: Home | None = None
     is_carried: bool = False
 
 
@@ -100,7 +101,7 @@ def create_run(
     sets: Sequence[str] = (),
     note: Callable[[str], None] | None = None,
     warn: Callable[[str], None] | None = None,
-    kept: Elsewhere | None = None,
+    home: Home | None = None,
     *,
     is_carried: bool = False,
 ) -> RunDir:
@@ -113,7 +114,7 @@ def create_run(
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
         note: Called with what a person should know of the program before it runs.
         warn: Called with the findings of the check of the program, if there are any.
-        kept: The database that keeps the run; ``None``: its directory does.
+        home: The database that keeps the run; ``None``: its directory does.
         is_carried: Its workspace travels with it, as the settings say.
 
     Raises:
@@ -127,7 +128,7 @@ def create_run(
         WorkspaceCarryError: Its workspace is too large to travel; no run was made.
         WorkspaceKeepError: Its workspace cannot be copied; no run was made.
     """
-    plan = replace(plan_run(request, workspace, config, sets), kept=kept, is_carried=is_carried)
+    plan = replace(plan_run(request, workspace, config, sets), home=home, is_carried=is_carried)
     if note is not None:
         for text in plan.notes:
             note(text)
@@ -210,6 +211,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
 
     Raises:
         UntrustedError: Another user can change what is in the state directory; no run was made.
+        KeyKnownError: The database has a run of its key.
     """
     batch = Batch(disk, synced=plan.durability == "power")
     runs = plan.state_dir / "runs"
@@ -237,11 +239,16 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     first = [e.draft(created), e.draft(spawned, plan.arguments)]
     if plan.is_carried:
         first.append(_carry(run, plan))
-    if plan.kept is not None:
-        write_elsewhere(run.path, plan.kept)
+    if plan.home is not None:
+        write_elsewhere(run.path, plan.home.where)
         keep_settings(run.path, Path(created.workspace))
+        run.team, run.key = plan.home.team, plan.home.key
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
-    run.create([first], durability=plan.durability, veil=veil)
+    try:
+        run.create([first], durability=plan.durability, veil=veil)
+    except KeyKnownError:
+        shutil.rmtree(run.path)
+        raise
     if disk is None:
         user_workspaces().add(Workspace(created.workspace, str(plan.state_dir)))
     return run
