@@ -16,6 +16,7 @@ STARTERS = {
     "core/git_shield.py",
     "pipeline/worktree/_git.py",
     "pipeline/snapshot/listing.py",
+    "runtime/copies/_git.py",
 }
 """The files that start git; each has to use the one command line and the one environment."""
 GIT = re.compile(r"""["']git["']|find_git""")

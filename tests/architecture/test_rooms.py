@@ -18,10 +18,20 @@ ROOMS: Final = sorted(path.parent for path in (PACKAGE / "runtime").rglob("__ini
 LARGEST_ROOM: Final = 30
 MOST_NAMES: Final = 26
 
-FOR_TOOLS: Final = {"client", "rundir", "state", "protocol", "program", "patchwork"}
+FOR_TOOLS: Final = {"client", "copies", "rundir", "state", "protocol", "program", "patchwork"}
 """The rooms of ``runtime`` that the command line and the pipeline may enter."""
 
-OF_THE_HUB: Final = {"create", "forwarding", "hub", "launch", "machine", "planned", "reopened", "serve"}
+OF_THE_HUB: Final = {
+    "carried",
+    "create",
+    "forwarding",
+    "hub",
+    "launch",
+    "machine",
+    "planned",
+    "reopened",
+    "serve",
+}
 """The modules of the hub that they need to make a run, to run one, to watch one, and to hand requests to one."""
 
 FOR_TESTS: Final = {"memory", "kernel", "scheduler", "context", "worker_process"}

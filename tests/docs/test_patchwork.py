@@ -103,6 +103,8 @@ ELSEWHERE = {
     "NodeStartError",
     "NodeVersionError",
     "WorkspaceGoneError",
+    "WorkspaceCarryError",
+    "WorkspaceKeepError",
     "NoNodeError",
     "RunHeldError",
     "ScheduleError",

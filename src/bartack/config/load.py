@@ -55,6 +55,7 @@ from bartack.config.sections import (
     TranscriptConfig,
     WebConfig,
     WorkersConfig,
+    WorkspaceConfig,
 )
 from bartack.config.timeouts import DEFAULTS
 from bartack.core.batch import Batch
@@ -108,6 +109,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     web: WebConfig = WebConfig()
     notices: NoticesConfig = NoticesConfig()
     node: NodeConfig = NodeConfig()
+    workspace: WorkspaceConfig = WorkspaceConfig()
     run: RunConfig = RunConfig()
     durability: Literal["power", "process"] = "power"
     directory: PathText = ".bartack"
@@ -185,6 +187,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "web": WebConfig,
     "notices": NoticesConfig,
     "node": NodeConfig,
+    "workspace": WorkspaceConfig,
     "run": RunConfig,
 }
 """The tables whose keys are fixed."""
@@ -198,6 +201,7 @@ PINNED: Final = (
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
     "intake.max_candidates", "intake.require_plan", "intake.prefer",
     "questions.from_runs", "run.*",
+    "workspace.carry",
     "agents.*.kind", "agents.*.roles",
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""
@@ -324,6 +328,27 @@ def write_sets(run_dir: Path, sets: Sequence[str], batch: Batch) -> None:
     """Keep the settings that were given for a run that is being made; they become durable with the batch."""
     if sets:
         batch.write(str(run_dir / SETS_FILE), msgspec.json.encode(sets))
+
+
+def keep_settings(run_dir: Path, workspace: Path, environ: Mapping[str, str] | None = None) -> None:
+    """Keep the settings of a workspace with a run that other machines may continue: there they are read from here."""
+    file = _settings_file(workspace, os.environ if environ is None else environ)
+    content = file.read_bytes() if file.is_file() else b""
+    replace_file(run_dir / CONFIG_FILE, content, synced=False)
+
+
+def load_kept_config(run_dir: Path, workspace: Path, sets: Sequence[str] = ()) -> Config:
+    """The settings of a run on a node: those that are kept with it, whatever its workspace has by now.
+
+    Args:
+        run_dir: The directory of the run.
+        workspace: Where they are if none are kept with the run.
+        sets: See ``load_config``.
+
+    Raises:
+        ConfigError: See ``load_config``.
+    """
+    return load_config(run_dir if (run_dir / CONFIG_FILE).is_file() else workspace, sets)
 
 
 def kept_sets(run_dir: Path) -> list[str]:

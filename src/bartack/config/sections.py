@@ -424,6 +424,21 @@ class PluginConfig(Section, frozen=True):
     hooks: PluginHooksConfig = PluginHooksConfig()
 
 
+class WorkspaceConfig(Section, frozen=True):
+    """The section ``workspace``: how the workspace of a run comes to the nodes of a database.
+
+    Attributes:
+        carry: ``auto``: a copy travels with the run, with the history of its repository if that is not large; ``full``: always with
+            it; ``none``: the run begins with an empty workspace; ``shared``: all nodes have it at the same path.
+        include: Patterns of ignored files that are copied all the same.
+        during_s: How often it is copied while a step takes long.
+    """
+
+    carry: Literal["auto", "full", "none", "shared"] = "auto"
+    include: list[str] = []
+    during_s: Annotated[float, Meta(ge=1.0, le=3600.0)] = 30.0
+
+
 class TaskConfig(Section, frozen=True):
     """One of ``[[tasks]]``."""
 

@@ -12,7 +12,7 @@ from typing import Final
 from bartack.core.files import replace_file
 from bartack.errors import DepotError
 
-PROGRAM: Final = ("program", "program.next-*", "sets.json")
+PROGRAM: Final = ("program", "program.next-*", "sets.json", "bartack.toml")
 """What another machine needs to continue a run, beside what is in its journal. The second is what an update puts in place."""
 
 

@@ -189,7 +189,7 @@ class Fleet(Closing):
         """Keep a commit of a run; ``answer`` is called when it is known what became of it."""
         if run.strikes and FINISHED in commit.lines:
             self._errands.run(f"progressed {run.no}", "SELECT bartack.progressed(%s, %s)", run.no, run.fence)
-        read = partial(self._read_blob, run, directory)
+        read = partial(self.load_blob, run, directory)
 
         def done(error: BartackError | None) -> None:
             answer(error)
@@ -198,8 +198,8 @@ class Fleet(Closing):
 
         self._courier.send(Parcel(run.no, run.id, run.team, commit, read, done))
 
-    def _read_blob(self, run: Taken, directory: Path, ref: BlobRef) -> bytes:
-        """A large value that the hub of a run has made, as it is stored."""
+    def load_blob(self, run: Taken, directory: Path, ref: BlobRef) -> bytes:
+        """A large value of a run as it is stored: from its directory, or from the database."""
         source = PostgresRun(directory, self.database).source_of(run.no, run.team)
         return FetchedBlobs(str(directory), source).verify(ref)
 

@@ -83,7 +83,9 @@
     │   ├── WorkerStartError             BT351
     │   ├── VersionError                 BT353
     │   ├── RecordingError               BT354
-    │   └── RequestLateError             BT355
+    │   ├── WorkspaceCarryError          BT355
+    │   ├── WorkspaceKeepError           BT356
+    │   └── RequestLateError             BT357
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

@@ -632,8 +632,37 @@ class RecordingError(RunError, code="BT354"):
     )
 
 
+@message()
+class WorkspaceCarryError(RunError, code="BT355"):
+    """A workspace is too large for other machines, or its repository cannot be copied. Nothing was submitted."""
+
+    workspace: str
+    names: tuple[str, ...]
+    problem: str
+    remedy = (
+        "Ignore the files that the message names (.gitignore) if the run does not need them, or follow its advice. A path that all "
+        'nodes have needs no copy: carry = "shared".'
+    )
+
+    def describe(self) -> str:
+        names = f": {', '.join(self.names)}" if self.names else ""
+        return f"the workspace {self.workspace} cannot be copied: {self.problem}{names}"
+
+
+@message("the copy of {workspace} cannot be made or restored: {problem}")
+class WorkspaceKeepError(RunError, code="BT356", retryable=True):
+    """A copy of a workspace could not be made or restored: its files kept changing, or git refused a command."""
+
+    workspace: str
+    problem: str
+    remedy = (
+        "If the files keep changing, stop the program that writes them, or have git ignore them (.gitignore). Otherwise fix the "
+        "problem that the message names, then resume."
+    )
+
+
 @message("no hub of {run_id} began with the request in time")
-class RequestLateError(RunError, code="BT355", retryable=True):
+class RequestLateError(RunError, code="BT357", retryable=True):
     """A request to a run in a database was not carried out in time, and is not going to be."""
 
     run_id: str
@@ -729,7 +758,7 @@ class RunHeldError(NodeError, code="BT377"):
 
     run: str
     reason: str
-    remedy = "Remove the reason, then give it back to the nodes: bartack resume RUN --on DATABASE."
+    remedy = "Fix the reason, then give it back to the nodes: bartack resume RUN --on DATABASE."
 
 
 @message("the service: {problem}")

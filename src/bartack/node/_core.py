@@ -49,6 +49,11 @@ STOPPED: Final[dict[str, tuple[Placement, str]]] = {
     "terminated": ("queued", "it was terminated"),
 }
 """What becomes of a run whose hub has shut down cleanly, by the reason in the journal."""
+LACKS: Final = {
+    "disk": "its disk is full or does not work",
+    "copies": "its workspace cannot be copied",
+}
+"""What is missing on the machine when a hub has stopped for such a reason. It may be there later."""
 WAKES: Final = frozenset({"waiting", "resting"})
 """Reasons after which the node continues a run by itself."""
 
@@ -121,7 +126,7 @@ def judge(standing: Standing, ending: Ending, now_us: int, policy: Policy) -> Ve
             reason=ending.about if wakes and ending.due_us else reason,
             wakes=wakes,
         )
-    decide = _after_disk if ending.stop == "disk" else _after_death
+    decide = _after_disk if ending.stop in LACKS else _after_death
     return decide(standing, ending, now_us, policy)
 
 
@@ -152,14 +157,14 @@ def _after_failure(standing: Standing, ending: Ending, now_us: int, policy: Poli
 
 
 def _after_disk(standing: Standing, ending: Ending, now_us: int, policy: Policy) -> Verdict:
-    """A disk that is full may have room later; the waits grow, and nothing is given up."""
+    """What the machine lacks, like room on a disk, may be there later; the waits grow, and nothing is given up."""
     strikes = 0 if ending.progress > standing.progress else standing.strikes
     return Verdict(
         state="queued",
         due_us=now_us + policy.wait_us(strikes + 2),
         strikes=strikes + 1,
         progress=ending.progress,
-        reason="its disk is full or does not work",
+        reason=LACKS[ending.stop],
     )
 
 

@@ -178,14 +178,21 @@ class RealHubs:
         environ: The environment of the node; the variables that are kept with a run come before it.
         spawn: Starts their processes.
         rest_after_s: They stop when there is nothing to do for longer than this.
+        moves: The workspace of a run is where its job says, also if that is another place than before.
     """
 
     def __init__(
-        self, environ: Mapping[str, str], spawn: Spawn = spawn_interpreter, rest_after_s: float = REST_AFTER_S
+        self,
+        environ: Mapping[str, str],
+        spawn: Spawn = spawn_interpreter,
+        rest_after_s: float = REST_AFTER_S,
+        *,
+        moves: bool = False,
     ) -> None:
         self._environ = environ
         self._spawn = spawn
         self._rest_after_s = rest_after_s
+        self._moves = moves
 
     def start(self, job: Job) -> Hub | Ending:
         """See ``Hubs.start``."""
@@ -197,7 +204,13 @@ class RealHubs:
             if state.ended is not None and state.ended.status in TERMINAL:
                 return Ending(status=state.ended.status)
             environ = {**self._environ, **job.environ}
-            pid = start_hub(run, environ=environ, spawn=self._spawn, rest_after_s=self._rest_after_s)
+            pid = start_hub(
+                run,
+                workspace=job.workspace if self._moves else None,
+                environ=environ,
+                spawn=self._spawn,
+                rest_after_s=self._rest_after_s,
+            )
         except (JournalLockedError, HubStoppedError):
             return _meet_owner(run)
         except DeadlineExceededError:

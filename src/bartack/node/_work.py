@@ -34,6 +34,8 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
 LOOK_S: Final = 1.0
+WORKSPACES: Final = "work"
+"""The directory beside those of runs with the workspaces of runs that keep copies of them."""
 TREE_S: Final = 30.0
 """How long the processes of a run may take to end after its hub, before that is noted."""
 
@@ -150,12 +152,12 @@ class RunWork:
         taken = self.taken
         path = self._fleet.prepare(taken, self._runs)
         run = RunDir(path)
-        job = Job(run=taken.id, path=str(path), workspace=_workspace(run))
+        job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, path), partial(self._fleet.call, taken))
         spawn = partial(spawn_linked, link, taken.fence, self._lease)
-        hubs = RealHubs(self._environ, spawn, self._rest_after_s)
+        hubs = RealHubs(self._environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
         with link, forwarder:
             with self._mutex:
@@ -174,6 +176,16 @@ class RunWork:
             ending = hubs.ending(job)
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
         return HubEnded(job, before, ending)
+
+    def _workspace(self, run: RunDir) -> str:
+        """Where the workspace of the run is on this machine: as its latest copy has it, if it keeps copies."""
+        state = read_state(run)
+        if state.copies.latest is None:
+            return run.workspace(state, None)
+        from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - other runs start faster without it
+
+        load = partial(self._fleet.load_blob, self.taken, run.path)
+        return bring_workspace(run, state.copies, self._runs.with_name(WORKSPACES) / run.id, load)
 
     def _wait(self, hub: Hub) -> None:
         with self._mutex:
@@ -194,9 +206,3 @@ class RunWork:
                 self._say(f"{self.taken.id}: {error}")
             else:
                 return
-
-
-def _workspace(run: RunDir) -> str:
-    state = read_state(run)
-    assert state.run is not None
-    return run.workspace(state, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.unit.depot.test_fleet import Yard
+from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
 from bartack.depot.asking import Answered, StoredRequest

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.unit.depot.yard import Yard
+from tests.unit.depot.yard import Yard, append
 from tests.waiting import until
 
 from bartack.depot.fleet import Fleet
@@ -16,15 +16,6 @@ from bartack.depot.taken import Taken
 from bartack.errors import BartackError, BlobMissingError, JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.shared import Commit
-
-
-def append(fleet: Fleet, run: Taken, folder: Path) -> BartackError | None:
-    """Append a commit with the fence that a node was given; returns what became of it."""
-    outcome: list[BartackError | None] = []
-    commit = Commit(2, 2, run.fence, 1, b'{"kind":"step.finished"}\n')
-    fleet.take(run, folder, commit, outcome.append)
-    until(lambda: bool(outcome), "the outcome of the append")
-    return outcome[0]
 
 
 def test_runs_are_taken_by_priority_and_then_by_age(yard: Yard) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.postgres import new_database
+from tests.waiting import until
 
 from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.fleet import Fleet
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.taken import FleetFacts
+from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
+from bartack.errors import BartackError
+from bartack.journal.shared import Commit
 from bartack.supervision.process.lease import LeasePage
 
 LEASE_S = 60.0
@@ -85,3 +88,12 @@ class Yard:
             os.close(fd)
         self.database.close()
         self.team.database.close()
+
+
+def append(fleet: Fleet, run: Taken, folder: Path) -> BartackError | None:
+    """Append a commit with the fence that a node was given; returns what became of it."""
+    outcome: list[BartackError | None] = []
+    commit = Commit(2, 2, run.fence, 1, b'{"kind":"step.finished"}\n')
+    fleet.take(run, folder, commit, outcome.append)
+    until(lambda: bool(outcome), "the outcome of the append")
+    return outcome[0]

@@ -199,6 +199,7 @@ class Stage:
         clock: VirtualClock | None = None,
         settings: Settings | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
+        keeps_copies: bool = False,
         dies_after: int | None = None,
         late: bool = False,
     ) -> None:
@@ -223,6 +224,9 @@ class Stage:
         """Workers whose processes do not end by themselves when they are stopped."""
         self.shy: set[str] = set()
         """Workers that do not say hello."""
+        self.copying: list[act.KeepCopy | act.PackCopy] = []
+        """Copies of the workspace that are being made."""
+        self._keeps_copies = keeps_copies
         self.hub = self._hub(dies_after, late=late)
 
     # The world.
@@ -263,6 +267,9 @@ class Stage:
 
     def show(self, action: act.Show) -> None:
         self.shown.append((action.channel, action.text))
+
+    def keep_copy(self, action: act.KeepCopy | act.PackCopy) -> None:
+        self.copying.append(action)
 
     # The test.
 
@@ -383,6 +390,7 @@ class Stage:
             timeouts=Timeouts({}),
             settings=self.settings,
             telemetry=self.telemetry,
+            copier=self.keep_copy if self._keeps_copies else None,
         )
 
     def _create(self) -> None:
@@ -541,6 +549,7 @@ class Theatre(Stage):
         store: MemoryStore | None = None,
         *,
         clock: VirtualClock | None = None,
+        keeps_copies: bool = False,
         dies_after: int | None = None,
         late: bool = False,
     ) -> None:
@@ -551,7 +560,7 @@ class Theatre(Stage):
         self.answers: dict[str, object] = {}
         self.results: dict[str, ShellEnd] = {}
         """How commands end, by their first word."""
-        super().__init__(store, clock=clock, dies_after=dies_after, late=late)
+        super().__init__(store, clock=clock, keeps_copies=keeps_copies, dies_after=dies_after, late=late)
 
     def role(self, path: str) -> Role:
         return self.roles[path.rpartition(":")[2]]

@@ -31,6 +31,7 @@ from bartack.runtime.program.recording import BUNDLED_JOURNAL
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.secret_digests import Digests
+from bartack.runtime.state.entries import PACKS
 
 _FILES: Final = ("run.json", ".failed", "hub.log", "transcript.txt")
 _CONFIG: Final = "bartack.toml"
@@ -188,7 +189,9 @@ def _line(reader: JournalReader, entry: Entry, redactor: Redactor, *, prompts: b
         "kind": entry.kind,
         "data": redactor.redact_value(entry.data),
     }
-    value = reader.load_value(entry) if prompts or entry.ref is None else None
+    # A pack has the files of the workspace: a bundle leaves them out.
+    shows = entry.kind not in PACKS and (prompts or entry.ref is None)
+    value = reader.load_value(entry) if shows else None
     size = entry.ref.size if entry.ref is not None else len(value or b"")
     if prompts and value is not None:
         shown["value"] = redactor.redact_value(msgspec.json.decode(value))

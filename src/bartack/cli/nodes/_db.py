@@ -198,23 +198,35 @@ def move(run: str, on: str, workspace: str, *, insecure: bool, as_json: bool) ->
         write_note(f"{found.id} is kept in {printable(team.name)} from now on")
 
 
-@click.command(short_help="Take a run out of a database.")
+@click.command(short_help="Bring the files of a run here, or the whole run.")
 @run_argument
 @on_option
 @insecure_option
+@click.option("--dir", "into", metavar="DIR", help="Write the files of its workspace to DIR, without git.")
 @click.option(
     "--whole", is_flag=True, help="Take the whole run: it is kept in its directory here from now on."
 )
 @workspace_option
 @json_option
-def pull(run: str, on: str, workspace: str, *, insecure: bool, whole: bool, as_json: bool) -> None:
-    """Take a run that is not active out of a database, with its journal, its large values and its program.
+def pull(
+    run: str, on: str, workspace: str, *, into: str | None, insecure: bool, whole: bool, as_json: bool
+) -> None:
+    """Bring what a run on a node has made in its workspace into the git repository here, and print the command that merges it.
 
-    With --whole the run is kept in the workspace of this machine from now on, and no longer in the database.
+    The files are those of the latest copy, also while the run is active. They are in branches bartack/RUN/…; nothing that is
+    checked out changes. With --dir they are written to a directory instead.
+
+    With --whole a run that is not active is taken out of the database, with its journal, its large values and its program. It
+    is kept in the workspace of this machine from now on, and no longer in the database.
     """
-    if not whole:
-        raise UsageError("bartack pull", "it takes whole runs only: add --whole")
+    if whole and into is not None:
+        raise UsageError("bartack pull", "--dir brings files, and --whole takes the run itself: choose one")
     team = _team(on, insecure=insecure)
+    if not whole:
+        from bartack.cli.nodes._pull import pull_files  # noqa: PLC0415 - the other commands start faster without it
+
+        pull_files(team, run, Path(workspace), None if into is None else Path(into), as_json=as_json)
+        return
     path = team.move_out(team.find(run), runs_dir(Path(workspace)))
     if as_json:
         write_json({"run": path.name, "path": str(path)})

@@ -33,7 +33,7 @@ from bartack.cli.live._choose import ViewName, choose_view, open_view, view_opti
 from bartack.cli.live._end import put_result, write_end
 from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
-from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
+from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config, load_kept_config
 from bartack.config.project import PATCHWORK
 from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.depot.taken import KeyKnownError
@@ -62,6 +62,13 @@ from bartack.runtime.state.worker_state import UnknownDecision, Value
 
 wait_option = click.option("--wait", is_flag=True, help="Keep the run active while it waits for an answer.")
 
+carry_option = click.option(
+    "--carry",
+    type=click.Choice(["auto", "full", "none", "shared"]),
+    help="With --on: how the workspace comes to the node: as a copy (auto; full: with its whole history), begun empty (none), or "
+    "at the same path (shared).",
+)
+
 run_as_option = click.option(
     "--run-as",
     metavar="USER",
@@ -86,6 +93,7 @@ run_as_option = click.option(
 @pipeline_options
 @detach_options
 @database_options
+@carry_option
 @submit_options
 @wait_option
 @run_as_option
@@ -99,6 +107,7 @@ def run(
     options: PipelineOptions,
     detaching: DetachOptions,
     kept: DatabaseOptions,
+    carry: str | None,
     submitted: SubmitOptions,
     workers: tuple[str, ...],
     given: str | None,
@@ -129,12 +138,14 @@ def run(
     'bartack answer' or in 'bartack attach'.
 
     With --on DATABASE the journal, the large values and the program of the run are kept in that database. A node of it runs the
-    run ('bartack node run --on DATABASE'), in the workspace at the same path on its machine; if the node dies, another one
-    continues. The command shows the run; Ctrl-C leaves it running. With --here this machine runs it.
+    run ('bartack node run --on DATABASE'), in a copy of the workspace on its machine; if the node dies, another one continues
+    with the files as they were. 'bartack pull' brings them here. The command shows the run; Ctrl-C leaves it running. With --here
+    this machine runs it, in this workspace.
     """
     place = Path(workspace).resolve()
     detaching.check(is_for_nodes=kept.is_for_nodes)
     home = submitted.home(kept.where("bartack run"), is_for_nodes=kept.is_for_nodes)
+    options = _carried(options, carry, kept)
     shown = Shown(choose_view(view, "bartack run", as_json=as_json), wait)
     with _repeatable(detaching, place, options) as earlier:
         if earlier is not None:
@@ -198,6 +209,17 @@ def _repeatable(
     return repeated_start(workspace, load_config(workspace, options.sets), detaching.start_key)
 
 
+def _carried(options: PipelineOptions, carry: str | None, kept: DatabaseOptions) -> PipelineOptions:
+    """The options with ``--carry`` as the setting that it is."""
+    if carry is None:
+        return options
+    if not kept.is_for_nodes:
+        raise UsageError(
+            "bartack run", "--carry brings a workspace to a node: add --on DATABASE, without --here"
+        )
+    return msgspec.structs.replace(options, sets=(*options.sets, f"workspace.carry={carry}"))
+
+
 def _run_program(
     request: RunRequest,
     options: PipelineOptions,
@@ -215,12 +237,20 @@ def _run_program(
 
 
 def _create(
-    request: RunRequest, options: PipelineOptions, place: Path, config: Config, home: Home | None
+    request: RunRequest,
+    options: PipelineOptions,
+    place: Path,
+    config: Config,
+    home: Home | None,
+    *,
+    is_carried: bool = False,
 ) -> RunDir:
     def note(text: str) -> None:
         write_note(printable(text))
 
-    return create_run(request, place, config, options.sets, note=note, warn=_warn, home=home)
+    return create_run(
+        request, place, config, options.sets, note=note, warn=_warn, home=home, is_carried=is_carried
+    )
 
 
 def _submit(
@@ -241,7 +271,8 @@ def _submit(
     found = find_known(home, runs)
     if found is None:
         try:
-            made = _create(request, options, place, config, home)
+            is_carried = config.workspace.carry != "shared"
+            made = _create(request, options, place, config, home, is_carried=is_carried)
         except KeyKnownError:  # another process has made it meanwhile
             found = find_known(home, runs)
             assert found is not None
@@ -443,7 +474,8 @@ def resume(
     if state.ended is not None and state.ended.status == "completed":
         return _report_completed(found, state, as_json=shown.as_json)
     check_run_as(found, state.run, run_as)
-    config = load_config(Path(place), [*kept_sets(found.path), *sets])
+    is_here = where is None or not kept.is_for_nodes
+    place, config = _bring(found, state, place, sets) if is_here else (place, load_config(Path(place)))
     if where is not None and kept.is_for_nodes and (decision is not None or accept_loss or sets):
         raise UsageError("bartack resume", "--unknown, --accept-loss and --set are decided here: add --here")
     if again is not None:
@@ -463,6 +495,17 @@ def resume(
         drive_it = partial(_drive, found, config, opened, decision, place, as_json=shown.as_json)
         code = drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
     return _left(found, config, opened, code)
+
+
+def _bring(run: RunDir, state: State, place: str, sets: Sequence[str]) -> tuple[str, Config]:
+    """Where the workspace of a run is that is continued here, and its settings: a run that keeps copies has its own."""
+    given = [*kept_sets(run.path), *sets]
+    if state.copies.latest is None or run.is_active():
+        return place, load_config(Path(place), given)
+    from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - only runs of nodes need it
+
+    place = bring_workspace(run, state.copies, run.own_workspace, run.open_blobs().get)
+    return place, load_kept_config(run.path, Path(place), given)
 
 
 def _fetch(where: Elsewhere, run: str | None, workspace: Path) -> RunDir:

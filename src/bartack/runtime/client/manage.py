@@ -334,7 +334,8 @@ def _copies(
 
 
 def _copied(reader: JournalReader, blobs: Blobs, entry: Entry, fork: RunDir) -> Draft:
-    if entry.kind.startswith("journal."):
+    # The files of the fork are those of its workspace.
+    if entry.kind.startswith("journal.") or entry.kind in e.PACKS:
         return Draft(SKIPPED, {"kind": entry.kind})
     value = reader.load_value(entry)
     ref = blobs.put(value) if entry.ref is not None and value is not None else None

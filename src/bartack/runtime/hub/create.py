@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.agents.config import ScriptedConfig
-from bartack.config.load import Config, write_sets
+from bartack.config.load import Config, keep_settings, write_sets
 from bartack.config.project import project_root
 from bartack.core.accounts import Account
 from bartack.core.batch import Batch
@@ -29,7 +29,7 @@ from bartack.depot import FileRuns, Workspace, user_workspaces
 from bartack.depot.elsewhere import Home, write_elsewhere
 from bartack.depot.taken import KeyKnownError
 from bartack.errors import AgentConfigError, ScriptError
-from bartack.journal import Durability
+from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
 from bartack.runtime.hub.machine import check_machine
 from bartack.runtime.program.check import check_sources
@@ -78,6 +78,7 @@ class Plan:
         notes: What a person should know of the program.
         warnings: Findings of the check of the program that do not keep it from running.
         home: The database that keeps the run; ``None``: its directory does.
+        is_carried: Its workspace travels with it, as the settings say.
     """
 
     sources: dict[str, bytes]
@@ -90,6 +91,7 @@ class Plan:
     notes: Sequence[str] = ()
     warnings: str = ""
     home: Home | None = None
+    is_carried: bool = False
 
 
 def create_run(
@@ -100,6 +102,8 @@ def create_run(
     note: Callable[[str], None] | None = None,
     warn: Callable[[str], None] | None = None,
     home: Home | None = None,
+    *,
+    is_carried: bool = False,
 ) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
@@ -111,6 +115,7 @@ def create_run(
         note: Called with what a person should know of the program before it runs.
         warn: Called with the findings of the check of the program, if there are any.
         home: The database that keeps the run; ``None``: its directory does.
+        is_carried: Its workspace travels with it, as the settings say.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
@@ -120,8 +125,10 @@ def create_run(
         ScriptError: The script of a scripted agent cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
+        WorkspaceCarryError: Its workspace is too large to travel; no run was made.
+        WorkspaceKeepError: Its workspace cannot be copied; no run was made.
     """
-    plan = replace(plan_run(request, workspace, config, sets), home=home)
+    plan = replace(plan_run(request, workspace, config, sets), home=home, is_carried=is_carried)
     if note is not None:
         for text in plan.notes:
             note(text)
@@ -229,9 +236,12 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     origin = mark_of(run) if disk is None else ""
     created = msgspec.structs.replace(plan.created, run=run.id, place=place, origin=origin)
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
-    first = (e.draft(created), e.draft(spawned, plan.arguments))
+    first = [e.draft(created), e.draft(spawned, plan.arguments)]
+    if plan.is_carried:
+        first.append(_carry(run, plan))
     if plan.home is not None:
         write_elsewhere(run.path, plan.home.where)
+        keep_settings(run.path, Path(created.workspace))
         run.team, run.key = plan.home.team, plan.home.key
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
     try:
@@ -242,6 +252,23 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     if disk is None:
         user_workspaces().add(Workspace(created.workspace, str(plan.state_dir)))
     return run
+
+
+def _carry(run: RunDir, plan: Plan) -> Draft:
+    """The entry of the first copy of the workspace.
+
+    Raises:
+        WorkspaceCarryError: It is too large.
+        WorkspaceKeepError: It cannot be copied.
+    """
+    from bartack.runtime.hub.carried import carry_workspace  # noqa: PLC0415 - other runs start faster without it
+
+    try:
+        kept, pack = carry_workspace(run, Path(plan.created.workspace), plan.config.workspace)
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+    return e.draft(kept, ref=pack)
 
 
 def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:

@@ -225,8 +225,8 @@ class RequestForwarder(Closing):
 
     def _look(self) -> None:
         unsettled, self._unsettled = self._unsettled, []
-        for request, state, answer in unsettled:
-            self._settle(request, state, answer)
+        for settled, state, answer in unsettled:
+            self._settle(settled, state, answer)
         if not self._is_asked or self._ends:
             return
         self._is_asked = False

@@ -91,6 +91,7 @@ from bartack.supervision.process.limits import raise_files, restore_files
 from bartack.supervision.process.system import set_subreaper
 
 if TYPE_CHECKING:
+    from bartack.runtime.hub.copier import Copier
     from bartack.runtime.hub.notices import NoticeFeed
 
 IDLE_COMMIT_S: Final = 0.05
@@ -137,6 +138,7 @@ class Observer(Protocol):
         ...
 
 
+# Long because everything that the loop waits for, and every action that it performs, is named in one place.
 class Hub:
     """Drives one run until it ends or is interrupted."""
 
@@ -159,8 +161,10 @@ class Hub:
         account: Account | None = None,
         notices: NoticeFeed | None = None,
         lease: int | None = None,
+        copier: Copier | None = None,
     ) -> None:
         self._run, self._journal = run, journal
+        self._copier = copier
         self._notices, self._account = notices, account
         self._core, self._observer = core, observer
         self._clock = clock
@@ -227,6 +231,8 @@ class Hub:
             act.InterruptHub: self._signals.interrupt,
             act.EndHub: self._end,
         }
+        if copier is not None:
+            self._perform |= {act.KeepCopy: copier.keep, act.PackCopy: copier.pack}
 
     def run(self, begin: Callable[[Core, Sequence[str]], None]) -> str:
         """Run until the run has ended or is interrupted; returns completed, failed, cancelled, interrupted or disk.
@@ -271,6 +277,9 @@ class Hub:
     def interrupt(self, status: str = "interrupted", rest: Rest = NO_REST) -> None:
         """Stop at the end of this turn; the run stays resumable. ``rest``: what it waits for."""
         if not self._status:
+            while self._copier is not None and self._copier.wait_for_held():
+                self._copier.take_outcomes()
+                self._turn_end()
             self._core.stop(status, rest.due_us, rest.about)
             self._turn_end()
             self._status = status
@@ -451,6 +460,9 @@ class Hub:
         if committed is not None:
             # It only wakes the loop: the end of the turn looks what became of the commit.
             self._poller.register(committed, READ, lambda events: None)
+        copier = self._copier
+        if copier is not None:
+            self._poller.register(copier, READ, lambda _events: copier.take_outcomes())
 
     def _close(self) -> None:
         if self._listener is not None:
@@ -463,6 +475,8 @@ class Hub:
         self._connections.close()
         self._workers.close()
         self._commands.close()
+        if self._copier is not None:
+            self._copier.close()
         self._poller.close()
 
     # Processes.

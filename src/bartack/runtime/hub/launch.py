@@ -28,6 +28,7 @@ from bartack.runtime.hub.machine import check_machine, workers_room
 from bartack.runtime.hub.reopened import Reopened
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core, check_decided
+from bartack.runtime.kernel.delegates import FinalCheck
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.program.pin import finish_update
 from bartack.runtime.rundir.find import TERMINAL
@@ -48,8 +49,12 @@ from bartack.supervision.process.limits import most_files
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
+    from bartack.runtime.hub.copier import Copier
     from bartack.runtime.hub.forwarding import RequestForwarder
     from bartack.runtime.hub.notices import NoticeFeed
+
+CoreParts = tuple[State, Journal, HubClock, Timeouts, Settings, Telemetry, FinalCheck]
+"""What a core is made of."""
 
 EXIT_CODES = {
     "completed": 0,
@@ -59,6 +64,7 @@ EXIT_CODES = {
     "cancelled": 4,
     "aborted": 4,
     "disk": 6,
+    "copies": 130,
     "interrupted": 130,
     "terminated": 143,
 }
@@ -159,10 +165,10 @@ def _drive(
         settings = _settings_of(config, no_input=state.run.no_input)
         prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
         timeouts = Timeouts(os.environ, config.limits)
-        core = Core(state, journal, clock, timeouts, settings, telemetry, prompts.unused)
-        _calm_collector()
+        given = state, journal, clock, timeouts, settings, telemetry, prompts.unused
+        core, copier = _open_core(run, config, place, given)
         feed = _open_feed(run, config, place, state.hub + 1)
-        make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
+        make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock, copier=copier)
         hub = make_hub(
             config=_shared(config, veil), describe=describe, account=account, notices=feed, lease=lease
         )
@@ -208,6 +214,20 @@ def _open_forwarder(run: RunDir) -> RequestForwarder | None:
     forwarder.leave()
     run.on_request(forwarder.wake)
     return forwarder
+
+
+def _open_core(run: RunDir, config: Config, place: str, given: CoreParts) -> tuple[Core, Copier | None]:
+    """The core of a run, and what makes the copies of its workspace if it keeps them."""
+    _calm_collector()
+    state, *_ = given
+    if state.copies.latest is None:
+        return Core(*given), None
+    from bartack.runtime.hub.carried import top_of  # noqa: PLC0415 - other runs start faster without it
+    from bartack.runtime.hub.copier import Copier  # noqa: PLC0415 - likewise
+    from bartack.runtime.kernel.copies.core import CopyingCore  # noqa: PLC0415 - likewise
+
+    core = CopyingCore(*given, during_s=config.workspace.during_s)
+    return core, Copier(run, core, top_of(state.copies, place), config.workspace.include)
 
 
 def _open_lease(run: RunDir) -> int | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.config.load import Config, kept_sets, load_config
+from bartack.config.load import Config, kept_sets, load_config, load_kept_config
 from bartack.errors import BartackError, JournalLockedError, TreeLockedError
 from bartack.runtime.hub.hub import Hub
 from bartack.runtime.hub.launch import EXIT_CODES, drive
@@ -107,7 +107,9 @@ def main(argv: list[str], around: Around | None = None, instructions: Instructio
     if given.link:
         _join_node(run, given)
     try:
-        config = load_config(place, [*kept_sets(run.path), *given.sets])
+        sets = [*kept_sets(run.path), *given.sets]
+        # Agents edit the workspace, so on a node it has no say.
+        config = load_kept_config(run.path, place, sets) if given.link else load_config(place, sets)
         context = nullcontext() if around is None else around(run, place, config, given.sets)
         with context as describe:
             status = drive(

@@ -139,6 +139,21 @@ class AnswerQuestion(Action, frozen=True, gc=False):
     answer: AgentAnswer
 
 
+class KeepCopy(Action, frozen=True, gc=False):
+    """Copy the files of the run as they are now; ``Core.copy_made`` or ``Core.copy_failed`` is called then."""
+
+    parent: str
+    """The copy before it."""
+    during: bool = False
+    """Whether steps are under way that would be executed again: a file that they keep changing is copied as it is."""
+
+
+class PackCopy(Action, frozen=True, gc=False):
+    """Put a copy into one pack; ``Core.copy_packed`` or ``Core.copy_failed`` is called then."""
+
+    copy: str
+
+
 class Show(Action, frozen=True, gc=False):
     """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors."""
 

@@ -329,15 +329,15 @@ class Core(Desk):
             self._held.return_caught(worker, frame.p)
         if isinstance(frame, _WITH_ERROR) and frame.e is not None and frame.e.code == RunDiskError.code:
             # This is not an outcome of the step: it is executed again when there is room on the disk.
-            self._interrupt(worker, frame.e.message)
+            self.interrupt(worker.path, frame.e.message, "disk")
         else:
             self._takers[type(frame)](peer, worker, frame)
 
-    def _interrupt(self, worker: WorkerState, problem: str) -> None:
-        """The disk is full: the hub ends, and the run stays resumable."""
-        self.turn.after_commit(Show("note", worker.path, problem))
-        self.stop("disk")
-        self.turn.after_commit(EndHub("disk"))
+    def interrupt(self, path: str, problem: str, reason: str) -> None:
+        """The machine lacks what the run needs, like room on the disk: the hub ends, and the run stays resumable."""
+        self.turn.after_commit(Show("note", path, problem))
+        self.stop(reason)
+        self.turn.after_commit(EndHub(reason))
 
     def _close(self, peer: Peer, worker: WorkerState, frame: f.Ask | f.Hello) -> None:
         """A frame that no worker sends."""

@@ -77,6 +77,15 @@ class Jobs(Desk):
         """Whether a step has work under way, so that a restarted worker only has to wait."""
         return opened.key in self._by_step
 
+    def hold(self, token: int) -> tuple[str, StepKey | None]:
+        """Work has ended, and its outcome waits for a copy: its time is not over meanwhile. Returns its worker and its step."""
+        job = self._jobs.get(token)
+        if job is None:
+            return "", None
+        if job.timer is not None:
+            job.timer.cancel()
+        return job.worker.path, job.step.key
+
     def end(self, token: int) -> Job | None:
         """Work has ended; ``None`` if its step has its outcome already, or never was."""
         job = self._jobs.pop(token, None)

@@ -18,6 +18,7 @@ from bartack.core.clock import Clock
 from bartack.journal import Draft, MemoryJournal
 from bartack.journal.memory import MemoryStore
 from bartack.runtime.kernel import actions as act
+from bartack.runtime.kernel.copies.core import CopyingCore
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.delegates import FinalCheck
 from bartack.runtime.kernel.desk import Settings
@@ -28,6 +29,9 @@ from bartack.runtime.state.history import encode_outcome, iter_greeting
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import UnknownDecision
 from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+Copier = Callable[[act.KeepCopy | act.PackCopy], None]
+"""Makes copies of the workspace."""
 
 Ear = Callable[[f.ToPeer], None]
 """Takes the frames that the hub sends to one peer."""
@@ -136,15 +140,18 @@ class MemoryHub:
         telemetry: Telemetry = NO_TELEMETRY,
         run_dir: str = "",
         final_check: FinalCheck = list,
+        copier: Copier | None = None,
     ) -> None:
         state = State()
         apply_all(state, journal.read())
         self.journal = journal
-        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry, final_check)
+        kind = Core if copier is None else CopyingCore
+        self.core = kind(state, journal, clock, timeouts or Timeouts({}), settings, telemetry, final_check)
         self.commits = Commits(self.core.turn, journal)
         self.status = ""
         """How it ended; empty while it runs."""
         self._world = world
+        self._copier = copier
         self._run_dir = run_dir
         self._ears: dict[int, Ear] = {}
         self._numbers = 0
@@ -248,10 +255,8 @@ class MemoryHub:
                 world.start_worker(action.path, action.incarnation)
             case act.StopWorker():
                 world.stop_worker(action.path)
-            case act.StartShell():
-                world.start_shell(action)
-            case act.StopShell():
-                world.stop_shell(action.token)
+            case act.StartShell() | act.StopShell() | act.KeepCopy() | act.PackCopy():
+                self._work(action)
             case act.StartPrompt() | act.StopPrompt() | act.AnswerCall() | act.AnswerQuestion():
                 self._talk(action)
             case act.Show():
@@ -262,6 +267,16 @@ class MemoryHub:
                 self.status = self.status or action.status
             case _:
                 assert isinstance(action, _WITHOUT_EFFECT), action
+
+    def _work(self, action: act.StartShell | act.StopShell | act.KeepCopy | act.PackCopy) -> None:
+        match action:
+            case act.StartShell():
+                self._world.start_shell(action)
+            case act.StopShell():
+                self._world.stop_shell(action.token)
+            case _:
+                assert self._copier is not None, "a core without copies asks for none"
+                self._copier(action)
 
     def _talk(self, action: act.StartPrompt | act.StopPrompt | act.AnswerCall | act.AnswerQuestion) -> None:
         match action:

@@ -68,6 +68,9 @@ CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLES
 BODIES: Final = frozenset({"body", "write", "append"})
 """Steps that are executed in the worker's own process."""
 
+CHANGING: Final = BODIES | {"shell", "think"}
+"""Steps that may change files of the workspace."""
+
 Meaning = Literal["agent", "command", "message", "wait", "code", "question"]
 """What a step is to people, in colours and lists: an agent works, a command runs, and so on."""
 

@@ -33,6 +33,8 @@ class RunDir(PlacedRun):
         self.inbox = self.path / "inbox"
         self.transcript = self.path / "transcript.txt"
         self.log = self.path / "hub.log"
+        self.copies = self.path / "copies.git"
+        self.own_workspace = self.path / "workspace"
 
     def make(self, batch: Batch | None = None) -> None:
         """Make the directories that a run needs; they become durable with the batch."""
@@ -51,7 +53,9 @@ class RunDir(PlacedRun):
             WorkspaceError: It is not there.
         """
         assert state.run is not None
-        wanted = [os.path.realpath(given)] if given else [self._beside(state.run.place), state.run.workspace]
+        own = [str(self.own_workspace)] if state.copies.latest is not None else []
+        beside = [*own, self._beside(state.run.place), state.run.workspace]
+        wanted = [os.path.realpath(given)] if given else beside
         found = next((path for path in wanted if path and os.path.isdir(path)), None)
         if found is None:
             raise WorkspaceError(wanted[-1])

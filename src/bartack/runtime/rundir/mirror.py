@@ -24,7 +24,7 @@ from bartack.runtime.state.entries import FailureRecorded
 from bartack.runtime.state.run_state import State
 
 STACK_LIMIT = 50
-_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "resting": "interrupted"}
+_LEFT: dict[str, str] = dict.fromkeys(("disk", "copies", "terminated", "resting"), "interrupted")
 """How a hub ended that left its run resumable."""
 MESSAGE_LIMIT = 4096
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bartack.config.load import Config, kept_sets, load_config
+from bartack.config.load import Config, kept_sets, load_kept_config
 from bartack.core.redact import SecretRule
 from bartack.errors import BartackError
 from bartack.journal.veil import Veil, find_secrets, is_veiled
@@ -39,7 +39,7 @@ def open_veil(config: Config, *places: str) -> Veil:
 def open_veil_of(run: RunDir, workspace: str) -> Veil:
     """The veil of a run that is only copied or checked: unreadable settings do not prevent that."""
     try:
-        config = load_config(Path(workspace), kept_sets(run.path))
+        config = load_kept_config(run.path, Path(workspace), kept_sets(run.path))
     except BartackError:
         config = Config()
     return open_veil(config, str(run.path), workspace)

@@ -102,6 +102,16 @@ def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) 
     )
 
 
+def _workspace_kept(state: State, data: e.WorkspaceKept, seq: int, at: int, value: Value) -> None:
+    if value.ref is not None:
+        state.copies.add(data, value.ref)
+
+
+def _workspace_packed(state: State, data: e.WorkspacePacked, seq: int, at: int, value: Value) -> None:
+    if value.ref is not None:
+        state.copies.replace(data.copy, value.ref)
+
+
 def _clock_set(state: State, data: e.ClockSet, seq: int, at: int, value: Value) -> None:
     state.dead_us += data.by_us
 
@@ -617,6 +627,8 @@ def _for_people(
 APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunCreated: _run_created,
     e.RunMoved: _run_moved,
+    e.WorkspaceKept: _workspace_kept,
+    e.WorkspacePacked: _workspace_packed,
     e.ClockSet: _clock_set,
     e.ProgramPinned: _program_pinned,
     e.HubStarted: _hub_started,

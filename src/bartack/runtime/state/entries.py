@@ -94,6 +94,39 @@ class RunMoved(EntryData, frozen=True, gc=False):
     workspace: str
 
 
+class WorkspaceKept(EntryData, frozen=True, gc=False):
+    """The files of the run as they were at a moment: a copy. Its value: a pack of what the copy before it does not have.
+
+    What finished in the same line had finished at that moment. Whichever machine continues the run begins with the latest copy.
+    """
+
+    kind = "workspace.kept"
+
+    copy: str
+    """The id of the commit that is the copy."""
+    parent: str = ""
+    """The copy before it; empty for the first one, whose pack needs nothing else."""
+    head: str = ""
+    """The commit that is checked out in the workspace; empty if there is none."""
+    refs: dict[str, str] = {}
+    """The references of the repository in the workspace, with their commits; empty if they are those of the copy before."""
+    below: str = ""
+    """Where the workspace is in the directory that is copied, which is the top of a repository; empty: it is that directory."""
+    during: bool = False
+    """A step that may change files was under way."""
+    left_out: list[str] = []
+    """What could not be kept, and why."""
+
+
+class WorkspacePacked(EntryData, frozen=True, gc=False):
+    """A copy in one piece, instead of the packs up to it. Its value: the pack, which needs nothing else."""
+
+    kind = "workspace.packed"
+
+    copy: str
+    """The id of the commit that is the copy."""
+
+
 class HubStarted(EntryData, frozen=True, gc=False):
     """A hub runs the run from here on: the first one, or one that resumes it."""
 
@@ -785,6 +818,8 @@ class RequestTaken(EntryData, frozen=True, gc=False):
 
 
 ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}
+PACKS: Final = frozenset({WorkspaceKept.kind, WorkspacePacked.kind})
+"""Entries whose values are files of the workspace, and not JSON."""
 _DECODERS: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in ENTRY_TYPES.items()}
 
 

@@ -15,6 +15,7 @@ from bartack.runtime.protocol.paths import outer
 from bartack.runtime.protocol.steps import BODIES, CLEANUP
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import FailedStep
+from bartack.runtime.state.copies import KeptCopies
 from bartack.runtime.state.deliveries import Deliveries
 from bartack.runtime.state.links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime.state.requests import TakenRequests
@@ -72,7 +73,7 @@ class State:
         self.held: dict[str, tuple[str, str]] = {}
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
         self.deliveries = Deliveries()
-        self.requests = TakenRequests()
+        self.requests, self.copies = TakenRequests(), KeptCopies()
         self.monitors = MonitorRegistry()
         self.links = LinkRegistry()
         self.leaks: deque[Leak] = deque(maxlen=LEAKS_KEPT)

@@ -10,7 +10,7 @@ import msgspec
 
 from bartack.journal import BlobRef
 from bartack.runtime.protocol.frames import ErrorData, Site
-from bartack.runtime.protocol.steps import BODIES, CLEANUP
+from bartack.runtime.protocol.steps import BODIES, CHANGING, CLEANUP
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import FailedSteps
 from bartack.runtime.state.entries import EntryData
@@ -112,6 +112,11 @@ class OpenStep(msgspec.Struct, gc=False):
     def is_append(self) -> bool:
         """Whether it appends to a file."""
         return self.step == "append"
+
+    @property
+    def may_change_files(self) -> bool:
+        """Whether it may change files of the workspace."""
+        return self.step in CHANGING
 
     @property
     def in_worker(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.depot.test_fleet import Yard, append
+from tests.unit.depot.yard import Yard, append
 from tests.waiting import until
 
 from bartack.depot.postgres._listen import Announcer, Listener

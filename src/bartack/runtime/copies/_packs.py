@@ -1,0 +1,85 @@
+"""Packs: the objects of one copy that another one does not have, as bytes, and bytes as objects."""
+
+from __future__ import annotations
+
+import tempfile
+
+from bartack.errors import WorkspaceKeepError
+from bartack.runtime.copies._git import PlainGit, spool
+from bartack.runtime.copies._meta import Meta
+
+
+def words_of_pack(*, is_thin: bool) -> tuple[str, ...]:
+    """The command that makes a pack of what it reads.
+
+    A thin pack has differences to objects that the other side has. Copies are not each other's parents, so git takes the other
+    copy for their source only if it is asked to look at all (``--shallow``).
+    """
+    thin = ("--thin", "--shallow") if is_thin else ()
+    return ("pack-objects", "--revs", *thin, "--stdout", "--delta-base-offset", "-q")
+
+
+def revisions(commit: str, meta: Meta, have: str, before: Meta | None) -> bytes:
+    """What git reads to find the objects of a pack: names that are wanted, and names that are there, with a caret.
+
+    The history is walked only if the copy has something that the other one does not name.
+    """
+    known = before.named() if before is not None else set[str]()
+    wanted = sorted(meta.named() - known)
+    lines = [commit, *wanted]
+    if have:
+        lines.append(f"^{have}")
+    if wanted:
+        lines += [f"^{name}" for name in sorted(known)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def make_pack(git: PlainGit, given: bytes, *, is_thin: bool) -> bytes:
+    """The bytes of a pack.
+
+    Raises:
+        WorkspaceKeepError: Objects are missing.
+    """
+    return git(*words_of_pack(is_thin=is_thin), given=given)
+
+
+def take_pack(git: PlainGit, data: bytes) -> None:
+    """Make bytes objects; those that a thin pack builds on have to be there.
+
+    Raises:
+        WorkspaceKeepError: It is not a pack, or what it builds on is missing.
+    """
+    with tempfile.TemporaryFile(dir=git.directory) as file:
+        file.write(data)
+        file.seek(0)
+        git.run(("index-pack", "--stdin", "--fix-thin"), given=file)
+
+
+def move_objects(source: PlainGit, target: PlainGit, given: bytes) -> None:
+    """Copy objects from one repository to another one on this machine, by the names that git reads.
+
+    Raises:
+        WorkspaceKeepError: Objects are missing.
+    """
+    with spool(source, words_of_pack(is_thin=False), given) as pack:
+        target.run(("index-pack", "--stdin"), given=pack)
+
+
+def check_object(git: PlainGit, name: str) -> bool:
+    """Whether a repository has an object.
+
+    Raises:
+        WorkspaceKeepError: Git cannot be run.
+    """
+    return bool(name) and git.run(("cat-file", "-e", name), fine=range(256)).status == 0
+
+
+def require(meta: Meta | None, commit: str) -> Meta:
+    """The description of a copy that has to be there.
+
+    Raises:
+        WorkspaceKeepError: It is not there.
+    """
+    if meta is None:
+        raise WorkspaceKeepError(commit, "there is no such copy")
+    return meta

@@ -1,0 +1,114 @@
+"""The workspace that travels with a run: copied when the run is submitted, and brought to the machine that continues the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bartack.config.load import kept_sets, load_kept_config
+from bartack.config.sections import WorkspaceConfig
+from bartack.depot.port import open_blob_port
+from bartack.errors import WorkspaceKeepError
+from bartack.journal import BlobRef
+from bartack.runtime.copies.copies import Copies, find_top, open_copies
+from bartack.runtime.copies.values import Carry, Sources
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.copies import KeptCopies
+from bartack.runtime.state.entries import WorkspaceKept
+
+CARRIES: Final[dict[str, Carry]] = {"auto": "auto", "full": "full", "none": "none"}
+"""The ways in which a workspace travels with its run. The other way is not to travel: ``shared``."""
+
+
+def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tuple[WorkspaceKept, BlobRef]:
+    """Copy the workspace of a run that is being made; returns the entry, and its value.
+
+    Raises:
+        WorkspaceCarryError: It is too large.
+        WorkspaceKeepError: It cannot be copied.
+    """
+    carry, top = CARRIES[config.carry], find_top(workspace)
+    copies = open_copies(run.copies, include=config.include)
+    copy = copies.take(Sources(top, run.path), "", carry)
+    pack = open_blob_port(run.blob_port()).put(copies.pack(copy.commit))
+    below = "" if carry == "none" else os.path.relpath(workspace.resolve(), top)
+    kept = WorkspaceKept(
+        copy=copy.commit,
+        head=copy.head,
+        refs=dict(copy.refs),
+        below="" if below == os.curdir else below,
+        left_out=list(copy.left_out),
+    )
+    return kept, pack
+
+
+def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[BlobRef], bytes]) -> str:
+    """Bring the files of the latest copy of a run to a directory of this machine, and to that of the run.
+
+    What is there already at this copy stays; anything else there is replaced.
+
+    Args:
+        run: The run, whose directory is up to date.
+        kept: The copies that its journal has.
+        top: Where its workspace is to be.
+        load: Returns a large value of it as it is stored.
+
+    Returns:
+        Where the workspace is.
+
+    Raises:
+        WorkspaceKeepError: That is not possible.
+    """
+    assert kept.first is not None
+    assert kept.latest is not None
+    include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
+    copies, sources = fetch_copies(run, kept, load, include), Sources(top, run.path)
+    top.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_there(copies, sources, kept.latest.copy):
+        copies.restore(kept.latest.copy, sources)
+    workspace = top / kept.first.below
+    workspace.mkdir(parents=True, exist_ok=True)
+    return str(workspace)
+
+
+def top_of(kept: KeptCopies, workspace: str) -> Path:
+    """The directory that is copied for a workspace."""
+    top = Path(workspace)
+    return top.parents[len(Path(kept.first.below).parts) - 1] if kept.first and kept.first.below else top
+
+
+def fetch_copies(
+    run: RunDir,
+    kept: KeptCopies,
+    load: Callable[[BlobRef], bytes],
+    include: Sequence[str] = (),
+    *,
+    with_first: bool = False,
+) -> Copies:
+    """The copies of a run on this machine, with the latest one.
+
+    Args:
+        run: The run.
+        kept: The copies that its journal has.
+        load: Returns a large value of it as it is stored.
+        include: Patterns of ignored files that are copied all the same.
+        with_first: Whether the first one is needed, too.
+
+    Raises:
+        WorkspaceKeepError: A pack cannot be read.
+    """
+    copies = open_copies(run.copies, include=include)
+    first = [kept.first_pack] if with_first and kept.first_pack is not None else []
+    for pack in [*first, *kept.packs]:
+        if not copies.has(pack.copy):
+            copies.add_pack(load(pack.ref))
+    return copies
+
+
+def _is_there(copies: Copies, sources: Sources, copy: str) -> bool:
+    try:
+        return copies.take(sources, copy).is_same
+    except WorkspaceKeepError:
+        return False  # what is there cannot be read, and is replaced

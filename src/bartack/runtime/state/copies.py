@@ -1,0 +1,54 @@
+"""The copies of the workspace that a journal has: the latest one, and what it is made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bartack.journal import BlobRef
+from bartack.runtime.state.entries import WorkspaceKept
+
+
+class Pack(NamedTuple):
+    """What a copy adds to the one before it.
+
+    Attributes:
+        copy: The id of the copy.
+        ref: Where its objects are.
+    """
+
+    copy: str
+    ref: BlobRef
+
+
+class KeptCopies:
+    """The copies of the workspace of a run.
+
+    Attributes:
+        first: The copy with which the run began; ``None`` if it keeps none.
+        first_pack: What that is made of.
+        latest: The files as a machine that continues the run needs them.
+        packs: What the latest copy is made of, in order; the first needs nothing else.
+    """
+
+    first: WorkspaceKept | None = None
+    first_pack: Pack | None = None
+    latest: WorkspaceKept | None = None
+
+    def __init__(self) -> None:
+        self.packs: list[Pack] = []
+
+    def add(self, copy: WorkspaceKept, ref: BlobRef) -> None:
+        """There is a later copy."""
+        pack = Pack(copy.copy, ref)
+        if self.first is None:
+            self.first, self.first_pack = copy, pack
+        self.latest = copy
+        self.packs.append(pack)
+
+    def replace(self, copy: str, ref: BlobRef) -> None:
+        """All packs up to that of a copy are one pack from now on."""
+        known = [pack.copy for pack in self.packs]
+        if copy in known:
+            # The same files may have been kept twice, with others in between.
+            last = len(known) - 1 - known[::-1].index(copy)
+            self.packs[: last + 1] = [Pack(copy, ref)]

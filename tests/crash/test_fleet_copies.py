@@ -1,0 +1,138 @@
+"""Workspaces of runs on nodes that are killed: the files of every finished step are there on the next node."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.crash.test_fleet import LIMIT_S, STEPS, Fleet
+from tests.waiting import until
+
+from bartack.journal.file import open_reader
+
+PROGRAMS = Path(__file__).with_name("programs")
+EDITS = PROGRAMS / "edits.py"
+LONG = PROGRAMS / "long_edit.py"
+NUMBERS = [str(number) for number in range(STEPS)]
+
+
+class Travelling(Fleet):
+    """A fleet whose runs have workspaces of their own, made of a git repository."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.repository = folder / "workspace"
+        self.git("init", "--quiet", "--initial-branch=main")
+        for name in ("user.name", "user.email"):
+            self.git("config", name, "me")
+        for program in (EDITS, LONG):
+            (self.repository / program.name).write_bytes(program.read_bytes())
+        (self.repository / "bartack.toml").write_text("[workspace]\nduring_s = 1.0\n", "utf-8")
+        (self.repository / ".gitignore").write_text("__pycache__\n", "utf-8")
+        self.git("add", ".")
+        self.git("commit", "--quiet", "-m", "begin")
+        (self.repository / "uncommitted.txt").write_text("mine\n", "utf-8")
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=self.repository, capture_output=True, text=True, check=False, timeout=LIMIT_S
+        )
+        assert not done.returncode, done.stdout + done.stderr
+        return done.stdout
+
+    def edits(self) -> subprocess.Popen[bytes]:
+        return self.start("run", "--on", self.url, EDITS.name, str(self.effects), str(STEPS))
+
+    def named(self, name: str) -> subprocess.Popen[bytes]:
+        return self._nodes[name]
+
+    def call(self, *words: str) -> str:
+        """Run a command to its end; what it has written."""
+        before = len(self.output())
+        assert self.start(*words).wait(LIMIT_S) == 0, self.output()
+        return self.output()[before:]
+
+    def kinds(self) -> list[tuple[str, dict[str, object]]]:
+        """The entries of the run, as any node has them."""
+        found: list[tuple[str, dict[str, object]]] = []
+        for path in self.repository.parent.glob("*/runs/*/journal.ndjson"):
+            with open_reader(path) as reader:
+                entries = [(entry.kind, dict(entry.data)) for entry in reader.read()]
+            found = max(found, entries, key=len)
+        return found
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Travelling]:
+    made = Travelling(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.requirement("fleet-copies")
+@pytest.mark.requirement("fleet-settings")
+@pytest.mark.requirement("pull-files")
+def test_the_next_node_has_the_files_of_every_finished_step_and_pull_brings_them(
+    fleet: Travelling, tmp_path: Path
+) -> None:
+    fleet.node("one")
+    fleet.node("two")
+    follower = fleet.edits()
+    owning = fleet.owning()
+    owning.kill()
+    owning.wait(LIMIT_S)
+
+    fleet.check(follower, repeated=1)
+    # A step whose effects were repeated began with the files that the last finished step had left.
+    fleet.call("pull", "latest", "--on", fleet.url, "--dir", str(tmp_path / "files"))
+    assert (tmp_path / "files/log.txt").read_text("utf-8").split() == NUMBERS
+    assert (tmp_path / "files/notes.txt").read_text("utf-8").split() == NUMBERS
+    assert (tmp_path / "files/uncommitted.txt").read_text("utf-8") == "mine\n"
+    assert "bartack.toml" in fleet.git("ls-files")
+    assert not (fleet.repository / "log.txt").exists(), "the workspace of the submitter is left alone"
+    moves = [str(data["workspace"]) for kind, data in fleet.kinds() if kind == "run.moved"]
+    assert len({Path(place).parents[1] for place in moves}) == 2, "each node has its own"
+
+    (fleet.repository / "uncommitted.txt").unlink()
+    merge = fleet.call("pull", "latest", "--on", fleet.url).splitlines()[-1]
+    assert merge.startswith("git merge bartack/run-")
+    fleet.git(*merge.split()[1:])
+    assert (fleet.repository / "log.txt").read_text("utf-8").split() == NUMBERS
+
+
+@pytest.mark.requirement("fleet-copies-during")
+def test_a_long_step_is_executed_again_with_the_files_of_a_copy_during_it(fleet: Travelling) -> None:
+    fleet.node("one")
+    follower = fleet.start("run", "--on", fleet.url, LONG.name)
+    until(
+        lambda: any(kind == "workspace.kept" and data.get("during") for kind, data in fleet.kinds()),
+        "a copy during the step",
+    )
+    fleet.node("two")
+    node = fleet.named("one")
+    node.kill()
+    node.wait(LIMIT_S)
+
+    assert follower.wait(LIMIT_S) == 0, fleet.output() + fleet.hub_log()
+    assert "again" in fleet.output().splitlines()
+
+
+@pytest.mark.requirement("fleet-copies-here")
+def test_a_run_of_a_dead_node_continues_here_with_its_files(fleet: Travelling) -> None:
+    fleet.node("one")
+    follower = fleet.edits()
+    owning = fleet.owning()
+    owning.kill()
+    owning.wait(LIMIT_S)
+    follower.terminate()
+    follower.wait(LIMIT_S)
+    fleet.rows("UPDATE bartack.node SET until = until - interval '1 minute'")
+
+    fleet.call("resume", "latest", "--on", fleet.url, "--here")
+
+    (workspace,) = fleet.repository.glob(".bartack/runs/*/workspace")
+    assert (workspace / "log.txt").read_text("utf-8").split() == NUMBERS
+    assert (workspace / "notes.txt").read_text("utf-8").split() == NUMBERS
+    assert not (fleet.repository / "log.txt").exists()

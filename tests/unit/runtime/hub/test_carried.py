@@ -1,0 +1,108 @@
+"""The workspace that travels with a run: copied when the run is submitted, and brought to another machine."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bartack.config.load import load_config
+from bartack.config.sections import WorkspaceConfig
+from bartack.depot.port import open_blob_port
+from bartack.errors import WorkspaceCarryError
+from bartack.runtime.hub.carried import bring_workspace, carry_workspace, top_of
+from bartack.runtime.hub.create import RunRequest, create_run
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.copies import KeptCopies
+
+PROGRAM = (
+    "from bartack import Context, worker\n\n@worker\nasync def main(ctx: Context) -> int:\n    return 1\n"
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A workspace in a directory of a repository, with a file that is ignored."""
+    repository = tmp_path / "repository"
+    place = repository / "part"
+    place.mkdir(parents=True)
+    (repository / ".gitignore").write_text(".env\n", "utf-8")
+    (place / ".env").write_text("KEY=1\n", "utf-8")
+    (place / "a.txt").write_text("a\n", "utf-8")
+    subprocess.run(["git", "init", "--quiet", str(repository)], check=True, timeout=30)
+    return place
+
+
+class Journey:
+    """A run that is submitted from a workspace, and brought to another machine."""
+
+    def __init__(self, folder: Path, workspace: Path, config: WorkspaceConfig) -> None:
+        self.submitted = self._run(folder / "submitted")
+        self.kept = KeptCopies()
+        self.kept.add(*carry_workspace(self.submitted, workspace, config))
+        self.elsewhere = self._run(folder / "elsewhere")
+        self.top = folder / "work"
+
+    def _run(self, path: Path) -> RunDir:
+        run = RunDir(path / "run-20260101-000000-00000000")
+        run.make()
+        return run
+
+    def bring(self) -> Path:
+        load = open_blob_port(self.submitted.blob_port()).get
+        return Path(bring_workspace(self.elsewhere, self.kept, self.top, load))
+
+
+def test_a_workspace_comes_to_another_machine_with_its_repository(tmp_path: Path, workspace: Path) -> None:
+    journey = Journey(tmp_path, workspace, WorkspaceConfig())
+
+    place = journey.bring()
+
+    assert place == journey.top / "part"
+    assert (place / "a.txt").read_text("utf-8") == "a\n"
+    assert (journey.top / ".git").is_dir()
+    assert top_of(journey.kept, str(place)) == journey.top
+
+
+def test_ignored_files_travel_only_if_the_settings_name_them(tmp_path: Path, workspace: Path) -> None:
+    without = Journey(tmp_path / "1", workspace, WorkspaceConfig()).bring()
+    included = Journey(tmp_path / "2", workspace, WorkspaceConfig(include=[".env"])).bring()
+
+    assert not (without / ".env").exists()
+    assert (included / ".env").read_text("utf-8") == "KEY=1\n"
+
+
+def test_a_run_whose_workspace_is_not_carried_begins_with_an_empty_one(
+    tmp_path: Path, workspace: Path
+) -> None:
+    place = Journey(tmp_path, workspace, WorkspaceConfig(carry="none")).bring()
+
+    assert list(place.iterdir()) == []
+
+
+def test_what_is_there_already_stays_and_what_differs_is_replaced(tmp_path: Path, workspace: Path) -> None:
+    journey = Journey(tmp_path, workspace, WorkspaceConfig())
+    place = journey.bring()
+    before = (place / "a.txt").stat()
+    journey.bring()
+    assert (place / "a.txt").stat() == before
+    (place / "a.txt").write_text("changed\n", "utf-8")
+    (place / "b.txt").write_text("a step was interrupted\n", "utf-8")
+
+    journey.bring()
+
+    assert (place / "a.txt").read_text("utf-8") == "a\n"
+    assert not (place / "b.txt").exists()
+
+
+@pytest.mark.requirement("fleet-carry")
+def test_no_run_is_made_of_a_workspace_that_is_too_large(workspace: Path) -> None:
+    (workspace / "main.py").write_text(PROGRAM, "utf-8")
+    with (workspace / "large.bin").open("wb") as large:
+        large.truncate((64 << 20) + 1)
+
+    with pytest.raises(WorkspaceCarryError, match=r"large\.bin"):
+        create_run(RunRequest(program="main.py"), workspace, load_config(workspace), is_carried=True)
+
+    assert list((workspace / ".bartack/runs").iterdir()) == []

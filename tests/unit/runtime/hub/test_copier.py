@@ -1,0 +1,100 @@
+"""Copies beside the loop of the hub: real ones, made in a thread."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.runtime.stage import Puppet, Stage, shell
+
+from bartack.runtime.hub.copier import Copier
+from bartack.runtime.kernel import actions as act
+from bartack.runtime.kernel.copies.core import CopyingCore
+from bartack.runtime.rundir.layout import RunDir
+
+LIMIT_S = 30.0
+
+
+class Copying(Stage):
+    """A stage whose copies are real."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(keeps_copies=True)
+        self.run = RunDir(folder / "run-20260101-000000-00000000")
+        self.run.make()
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        assert isinstance(self.core, CopyingCore)
+        self.copier = Copier(self.run, self.core, self.workspace)
+
+    def keep_copy(self, action: act.KeepCopy | act.PackCopy) -> None:
+        if isinstance(action, act.KeepCopy):
+            self.copier.keep(action)
+        else:
+            self.copier.pack(action)
+
+    def take(self) -> None:
+        """Take what became of a copy."""
+        assert select.select([self.copier], [], [], LIMIT_S)[0]
+        # A stage keeps its values in memory; those of the run are in its directory.
+        self.store.blobs.update(
+            {path.parent.name + path.name: path.read_bytes() for path in self.run.path.glob("blobs/*/*")}
+        )
+        self.copier.take_outcomes()
+        self.hub.finish_turn()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Copying]:
+    made = Copying(tmp_path)
+    yield made
+    made.copier.close()
+
+
+def command(stage: Copying, main: Puppet, n: int) -> int:
+    i = shell(main, n)
+    stage.end_shell()
+    return i
+
+
+def test_a_copy_is_made_beside_the_loop_and_is_a_value_of_the_run(stage: Copying) -> None:
+    main = stage.begin()
+    (stage.workspace / "a.txt").write_text("a\n", "utf-8")
+    i = command(stage, main, 1)
+    assert main.answer(i) is None
+    stage.take()
+    assert main.answer(i) is not None
+
+    same = command(stage, main, 2)
+    stage.take()
+
+    assert main.answer(same) is not None
+    assert len(stage.core.state.copies.packs) == 1
+    assert stage.kinds().count("workspace.kept") == 1
+
+
+def test_a_hub_that_is_to_stop_waits_for_the_copy_that_a_step_needs(stage: Copying) -> None:
+    main = stage.begin()
+    assert not stage.copier.wait_for_held(), "no step needs one"
+    i = command(stage, main, 1)
+
+    assert stage.copier.wait_for_held()
+    stage.take()
+
+    assert main.answer(i) is not None
+
+
+def test_a_copy_that_cannot_be_made_is_reported(stage: Copying) -> None:
+    main = stage.begin()
+    stage.run.copies.write_text("not a directory", "utf-8")
+    i = command(stage, main, 1)
+    stage.take()
+    assert main.answer(i) is None
+    stage.run.copies.unlink()
+
+    stage.wait(1.1)
+    stage.take()
+
+    assert main.answer(i) is not None
