@@ -22,6 +22,12 @@ PROGRAM = Path(__file__).with_name("programs") / "kept.py"
 STEPS = 12
 LEASE = "3"
 LIMIT_S = 60
+SECRET = "secret-of-the-node"  # noqa: S105 - it is not one
+AGENT = """\
+[agents.stub]
+kind = "ndjson"
+command = ["/bin/sh", "-c", "sleep 602; :"]
+"""
 
 
 class Fleet:
@@ -40,7 +46,13 @@ class Fleet:
             **os.environ,
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
-            "PGAPPNAME": "secret-of-the-node",
+            "PGAPPNAME": SECRET,
+            "PGPASSWORD": SECRET,
+            "PGPASSFILE": f"/{SECRET}/pass",
+            "PGSERVICEFILE": f"/{SECRET}/services",
+            "PGSSLKEY": f"/{SECRET}/key",
+            "BARTACK_ON": f"service:{SECRET}",
+            "BARTACK_DEPOT_ON": f"service:{SECRET}",
         }
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
@@ -66,6 +78,13 @@ class Fleet:
     def submit(self, steps: int = STEPS) -> subprocess.Popen[bytes]:
         """Submit a run and follow it."""
         return self.start("run", "--on", self.url, PROGRAM.name, str(self.effects), str(steps))
+
+    def submit_looking(self) -> subprocess.Popen[bytes]:
+        """Submit a run that waits with a worker, a command and an agent, and follow it."""
+        program = PROGRAM.with_name("looking.py")
+        (self._workspace / program.name).write_bytes(program.read_bytes())
+        (self._workspace / "bartack.toml").write_text(AGENT, encoding="utf-8")
+        return self.start("run", "--on", self.url, program.name)
 
     def owner(self) -> str:
         rows = self.rows(
@@ -121,6 +140,24 @@ class Fleet:
             node.wait(LIMIT_S)
         until(lambda: not self.hub_pids(), "the hubs to end with their nodes")
         self.database.close()
+
+
+def below(pid: int) -> list[int]:
+    """The processes below another one; some may end meanwhile."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, task.read_text(encoding="ascii").split()):
+                found += [child, *below(child)]
+    return found
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, and the name that it has given itself."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+        return words.replace("\0", " ") + Path(f"/proc/{pid}/comm").read_text(encoding="utf-8")
+    return ""
 
 
 def descriptors_of(pid: int) -> list[str]:
@@ -223,17 +260,27 @@ def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> N
 @pytest.mark.requirement("fleet-credentials")
 def test_a_hub_and_everything_below_it_know_nothing_of_the_database(fleet: Fleet) -> None:
     fleet.node("one")
-    follower = fleet.submit()
-    fleet.owning()
-    (hub,) = fleet.hub_pids()
-    environ = Path(f"/proc/{hub}/environ").read_bytes()
-    words = Path(f"/proc/{hub}/cmdline").read_bytes()
-    targets = descriptors_of(hub)
+    follower = fleet.submit_looking()
+    commands = ("sleep 601", "sleep 602", "zygote", "keeper")
+    found: dict[int, str] = {}
 
-    assert b"secret-of-the-node" not in environ
-    assert b"PGAPPNAME" not in environ
-    assert b"postgresql:" not in environ + words
-    kept = next(fleet.seat("one").glob("runs/*/kept.json")).read_bytes()
-    assert b"postgresql:" not in kept
-    assert not any("PGSQL" in target for target in targets)
-    fleet.check(follower, repeated=0)
+    def all_are_there() -> bool:
+        found.update({pid: command_of(pid) for hub in fleet.hub_pids() for pid in (hub, *below(hub))})
+        return all(any(one in command for command in found.values()) for one in commands)
+
+    until(all_are_there, "a worker, a command and an agent")
+    traces = [SECRET, "postgresql:", str(cluster().place), "BARTACK_ON", "BARTACK_DEPOT", "PGSQL"]
+    try:
+        for pid, command in found.items():
+            shown = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace") + command
+            shown += "\n".join(descriptors_of(pid))
+            assert [trace for trace in traces if trace in shown] == [], command
+            assert "\0PG" not in f"\0{shown}", command
+        files = [path for path in fleet.seat("one").glob("runs/**/*") if path.is_file()]
+        assert {"kept.json", "hub.log", "journal.ndjson"} <= {path.name for path in files}
+        for path in files:
+            kept = path.read_text(encoding="utf-8", errors="replace")
+            assert [trace for trace in traces if trace in kept] == [], path
+    finally:
+        follower.kill()
+        follower.wait(LIMIT_S)

@@ -28,6 +28,7 @@ OURS: Final = frozenset(
         "BARTACK_NOTICE_RUN",
         "BARTACK_NOTICE_TEXT",
         "BARTACK_NOTICE_TITLE",
+        "BARTACK_ON",
         "BARTACK_PROBE",
         "BARTACK_PROTOCOL",
         "BARTACK_ROLE",

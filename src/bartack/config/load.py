@@ -29,12 +29,13 @@ from bartack.agents.guard.settings import GuardConfig
 from bartack.config.environment import find_overrides, find_strays
 from bartack.config.notices import SECTION as NOTICES
 from bartack.config.notices import NoticesConfig, notice_flaws
-from bartack.config.own import NODE, add_own, own_section
+from bartack.config.own import DEPOT, NODE, add_own, own_section
 from bartack.config.problem import CONFIG_FILE, SettingProblem, SettingSources
 from bartack.config.sections import (
     AllBudgetConfig,
     ArtifactsConfig,
     Bounds,
+    DepotConfig,
     IntakeConfig,
     McpConfig,
     NodeConfig,
@@ -69,6 +70,8 @@ from bartack.messaging.mailboxes import check_name
 SETS_FILE: Final = "sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
 _OF_OTHERS: Final = 0o022
+_PASSWORD: Final = re.compile(r"//[^/?#@]*:[^/?#]*@|(password|client_secret)\s*=", re.IGNORECASE)
+"""In the name of a database."""
 
 
 class TelemetryConfig(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,6 +114,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     node: NodeConfig = NodeConfig()
     workspace: WorkspaceConfig = WorkspaceConfig()
     run: RunConfig = RunConfig()
+    depot: DepotConfig = DepotConfig()
     durability: Literal["power", "process"] = "power"
     directory: PathText = ".bartack"
     """Where runs are kept."""
@@ -189,6 +193,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "node": NodeConfig,
     "workspace": WorkspaceConfig,
     "run": RunConfig,
+    "depot": DepotConfig,
 }
 """The tables whose keys are fixed."""
 
@@ -439,6 +444,11 @@ def _own_rules(name: str, given: object) -> Iterator[Flaw]:
         return
     if name == NOTICES:
         yield from notice_flaws(cast("dict[str, object]", given))
+    database = cast("dict[str, object]", given).get("on") if name == DEPOT else ""
+    if isinstance(database, str) and _PASSWORD.search(database):
+        yield Flaw(
+            (name, "on"), "it has a password in it; put it into ~/.pgpass, or name a service: service:NAME"
+        )
     command = cast("dict[str, object]", given).get("command") if name == "tests" else ""
     if isinstance(command, str) and "\0" in command:
         yield Flaw((name, "command"), "it has a NUL character in it")
@@ -517,6 +527,16 @@ def load_own_node(environ: Mapping[str, str] | None = None) -> NodeConfig:
         UntrustedError: Another user made them or can change them.
     """
     return _load_own(NODE, NodeConfig.__struct_encode_fields__, environ).node
+
+
+def load_own_depot(environ: Mapping[str, str] | None = None) -> DepotConfig:
+    """The settings of the user for runs in a database. Those of a project cannot choose one.
+
+    Raises:
+        ConfigError: One is unknown or has an unusable value, or the user's own settings are not TOML.
+        UntrustedError: Another user made them or can change them.
+    """
+    return _load_own(DEPOT, DepotConfig.__struct_encode_fields__, environ).depot
 
 
 def load_own_notices(environ: Mapping[str, str] | None = None) -> NoticesConfig:

@@ -1,7 +1,7 @@
 """The user's own settings, the ``bartack.toml`` in the state home: which of its sections hold for all projects.
 
-- ``notices``, ``node`` and ``web``: a project overrides them key by key, except the keys that only the user may set. A clone brings
-  the file of a project, and agents can change it.
+- ``notices``, ``node``, ``depot`` and ``web``: a project overrides them key by key, except the keys that only the user may set. A
+  clone brings the file of a project, and agents can change it.
 - ``budget``: of it what all runs of the user share, and there the user overrides the project.
 """
 
@@ -16,6 +16,7 @@ from bartack.core.flaws import Flaw
 from bartack.errors import ConfigError
 
 NODE: Final = "node"
+DEPOT: Final = "depot"
 
 
 class OwnSection(NamedTuple):
@@ -34,7 +35,12 @@ class OwnSection(NamedTuple):
 
 OWN: Final = {
     NOTICES: OwnSection(NOTICE_KEYS, "a file that comes with a project must not start programs or send data"),
-    NODE: OwnSection(frozenset({"max_runs", "rest_after_s", "otel"}), "the node serves all projects"),
+    NODE: OwnSection(
+        frozenset({"max_runs", "rest_after_s", "otel", "pools", "labels"}), "the node serves all projects"
+    ),
+    DEPOT: OwnSection(
+        frozenset({"on", "lease_s", "hold_s"}), "a file that comes with a project must not choose a database"
+    ),
     "web": OwnSection(),
     "budget": OwnSection(wins=frozenset({"daily_usd", "day_begins"})),
 }

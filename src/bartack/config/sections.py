@@ -160,6 +160,8 @@ class NodeConfig(Section, frozen=True):
     Attributes:
         max_runs: The most runs at a time; 0: as many as processors and memory allow.
         rest_after_s: A run that has nothing to do for longer than this has no process meanwhile.
+        pools: The queues that a node of a database takes runs from.
+        labels: What runs in a database may need of it.
         on_failure: What becomes of a queued run whose program fails: it is over, or it is resumed.
         retries: How often it is resumed.
         otel: A node of a database counts and measures what it does with OpenTelemetry.
@@ -167,9 +169,25 @@ class NodeConfig(Section, frozen=True):
 
     max_runs: Count = 0
     rest_after_s: Seconds = 120.0
+    pools: list[Line] = []
+    labels: list[Line] = []
     on_failure: Literal["stop", "retry"] = "stop"
     retries: Annotated[int, Meta(ge=1, le=100)] = 3
     otel: bool = False
+
+
+class DepotConfig(Section, frozen=True):
+    """The section ``depot``: the database that keeps runs.
+
+    Attributes:
+        on: The database where a command needs one and none is named.
+        lease_s: Without an answer of the database for this long, the runs of a node go to other nodes.
+        hold_s: How long the runs of a node stand still without an answer before they are stopped.
+    """
+
+    on: Line = ""
+    lease_s: Annotated[float, Meta(ge=3, le=60)] = 5.0
+    hold_s: Positive = 300.0
 
 
 class AllBudgetConfig(BudgetConfig, frozen=True):

@@ -20,13 +20,13 @@ from bartack.core.closing import Closing
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import Answer
 from bartack.depot.postgres._carrier import Courier, Parcel
-from bartack.depot.postgres._content import download
+from bartack.depot.postgres._content import download, keep_program
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Node, Page
 from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.postgres._owner import Errands, seat_of
 from bartack.depot.postgres._requests import RunAnswerer
-from bartack.depot.postgres._run import Marked, PostgresRun, keep_program
+from bartack.depot.postgres._run import Marked, PostgresRun
 from bartack.depot.postgres._schema import VERSION, check_version
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.errors import BartackError, JournalOwnershipLostError
@@ -196,7 +196,7 @@ class Fleet(Closing):
             if error is None:
                 self._announcer.changed(run.no)
 
-        self._courier.send(Parcel(run.no, run.id, run.team, commit, read, done))
+        self._courier.send(Parcel(run.no, run.id, commit, read, done))
 
     def load_blob(self, run: Taken, directory: Path, ref: BlobRef) -> bytes:
         """A large value of a run as it is stored: from its directory, or from the database."""
@@ -225,11 +225,8 @@ class Fleet(Closing):
         return True
 
     def _keep_program(self, run: Taken, program: bytes) -> None:
-        with self._session.use() as connection, connection.transaction():
-            owns = connection.execute("SELECT bartack.owns(%s, %s)", (run.no, run.fence)).fetchone()
-            if owns != (True,):
-                raise JournalOwnershipLostError(run.id, "it has another owner")
-            keep_program(connection, run.no, run.team, program)
+        with self._session.use() as connection:
+            keep_program(connection, run.id, run.no, run.fence, program)
 
     def close(self) -> None:
         """Leave. Runs that are still owned are queued again."""

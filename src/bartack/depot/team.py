@@ -108,9 +108,9 @@ class Team:
     def _session(self) -> Session:
         return self.database.shared
 
-    def prepare(self) -> tuple[int, int]:
-        """Make or update the tables; returns their version before and after."""
-        return migrate(self.database)
+    def prepare(self, *, roles: bool = False) -> tuple[int, int]:
+        """Make or update the tables, and the roles if they are wanted; returns the version before and after."""
+        return migrate(self.database, roles=roles)
 
     def check(self) -> None:
         """Raise unless runs can be kept there now.
@@ -298,11 +298,8 @@ class Team:
             crc = int(lines[-11:-3], 16)
             kept = PostgresRun(run.path, self.database)
             end = End(journal.synced_seq, crc)
-            kept.adopt(lines, end, journal.fence, [*refs], run.pack(), alive_us)
+            kept.adopt(lines, end, journal.fence, [*refs], run.pack(), alive_us, files.summary())
             write_elsewhere(run.path, self.where)
-        summary = files.summary()
-        if summary is not None:
-            self._session.rows("UPDATE bartack.run SET summary = %s WHERE id = %s", summary, run.id)
 
     def move_out(self, run_id: str, runs: Path) -> Path:
         """Keep a run in its directory below ``runs`` from now on, and no longer here.

@@ -101,9 +101,7 @@ class Timetable:
             ScheduleError: There is one of this name.
         """
         self._team.check()
-        made = self._session.rows(
-            "INSERT INTO bartack.schedule (name, team, cron, zone, words, pool, priority, needs, overlap, job, program, next) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING name",
+        values = (
             schedule.name,
             schedule.team,
             schedule.cron,
@@ -117,7 +115,8 @@ class Timetable:
             program,
             _moment(schedule.next_us),
         )
-        if not made:
+        statement = f"SELECT bartack.add_schedule({', '.join(['%s'] * len(values))})"
+        if not self._change(statement, *values):
             raise ScheduleError(schedule.name, "there is one of this name; remove it first")
 
     def schedules(self) -> list[FleetSchedule]:
@@ -133,15 +132,20 @@ class Timetable:
             ScheduleNotFoundError: There is none of this name.
         """
         self._team.check()
-        if not self._session.rows("DELETE FROM bartack.schedule WHERE name = %s RETURNING name", name):
+        if not self._change("SELECT bartack.remove_schedule(%s)", name):
             raise ScheduleNotFoundError(name)
+
+    def _change(self, statement: str, *values: object) -> bool:
+        """Execute a statement once: a second time it would answer that there is nothing to do."""
+        with self._session.use() as connection:
+            return bool(connection.execute(statement.encode(), values).fetchone() == (True,))
 
     def start_next(self, following: Following, first: First) -> Started | None:
         """Make the run of a schedule that is due and that no other node has; ``None`` if there is none."""
         with self._session.use() as connection, connection.transaction():
             row = connection.execute(
                 "SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, job, program, "  # noqa: S608 - of constants
-                f"{_FACTS} FROM bartack.schedule WHERE next <= clock_timestamp() ORDER BY next LIMIT 1 FOR UPDATE SKIP LOCKED"
+                f"{_FACTS} FROM bartack.take_schedule()"
             ).fetchone()
             if row is None:
                 return None
@@ -161,10 +165,8 @@ class Timetable:
                 except BartackError as error:
                     started = Started(schedule.name, "", str(error))
             connection.execute(
-                "UPDATE bartack.schedule SET next = %s, problem = %s, "
-                "last_run = CASE WHEN %s = '' THEN last_run ELSE %s END, "
-                "last_at = CASE WHEN %s = '' THEN last_at ELSE clock_timestamp() END WHERE name = %s",
-                (next_at, started.problem, started.run, started.run, started.run, schedule.name),
+                "SELECT bartack.note_schedule(%s, %s, %s, %s)",
+                (schedule.name, next_at, started.problem, started.run),
             )
             return started
 

@@ -71,7 +71,7 @@ def hub_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if not name.startswith("PG") and name not in {"BARTACK_ON", "BARTACK_DATABASE"}
+        if not name.startswith(("PG", "BARTACK_DEPOT_")) and name != "BARTACK_ON"
     }
 
 

@@ -61,7 +61,13 @@ def test_a_value_is_read_as_what_the_setting_is(
 
 
 LINES = ("name", "team", "pool", "description", "author", "homepage", "repository", "license")
-VALUES = {"file": " ", "workspace": " ", "secret_file": "two\nlines", **dict.fromkeys(LINES, "two\nlines")}
+VALUES = {
+    "on": "two\nlines",
+    "file": " ",
+    "workspace": " ",
+    "secret_file": "two\nlines",
+    **dict.fromkeys(LINES, "two\nlines"),
+}
 """What a setting refuses that accepts almost any text."""
 
 

@@ -241,7 +241,7 @@ def test_a_migration_under_load_loses_nothing(tmp_path: Path) -> None:
                     done.set()
 
                 commit = Commit(seq, seq, fence, seq, b"{}\n")
-                courier.send(Parcel(run, "run-1", "default", commit, lambda _: b"", note))
+                courier.send(Parcel(run, "run-1", commit, lambda _: b"", note))
                 assert done.wait(30)
 
         writer = threading.Thread(target=append)

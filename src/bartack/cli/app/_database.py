@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -36,9 +37,15 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
     needs: tuple[str, ...] = ()
 
     @property
+    def database(self) -> str:
+        """The database that was named, or the user's own if another option needs one."""
+        needs_one = self.here or self.pool is not None or bool(self.needs)
+        return self.on or (own_database() or "" if needs_one else "")
+
+    @property
     def is_for_nodes(self) -> bool:
         """Whether a node of the database is to run it, and not this machine."""
-        return bool(self.on) and not self.here
+        return bool(self.database) and not self.here
 
     def where(self, command: str) -> Elsewhere | None:
         """The database that was named, after a look at whether it can keep runs; ``None`` if none was.
@@ -47,7 +54,7 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
             UsageError: The options do not go together.
             DepotError: It cannot keep runs.
         """
-        if not self.on:
+        if not self.database:
             if self.here or self.insecure or self.pool is not None or self.needs:
                 raise UsageError(
                     command,
@@ -58,7 +65,7 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError(command, "--pool and --need choose nodes, and --here chooses this machine")
         from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs start faster without it
 
-        where = Elsewhere(self.on, self.insecure)
+        where = Elsewhere(self.database, self.insecure)
         open_team(where).check()
         return where
 
@@ -128,6 +135,34 @@ submit_options = grouped(
     ),
 )
 """Adds the options to a command; it receives them together, as ``submitted``."""
+
+
+def own_database(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The database of the user, for commands that need one: ``BARTACK_ON``, or ``depot.on`` in the user's own settings.
+
+    Raises:
+        ConfigError: A setting has an unusable value.
+    """
+    from bartack.config.load import load_own_depot  # noqa: PLC0415 - only commands for runs in a database need it
+
+    return environ.get("BARTACK_ON") or load_own_depot(environ).on or None
+
+
+def _check_named(context: click.Context, parameter: click.Parameter, given: str | None) -> str:
+    if not given:
+        raise click.MissingParameter(ctx=context, param=parameter)
+    return given
+
+
+on_option = click.option(
+    "--on",
+    required=True,
+    default=own_database,
+    callback=_check_named,
+    metavar="DATABASE",
+    help=f"The database: {ON_HELP}.",
+)
+"""For commands that are about a database as a whole."""
 
 
 def open_team(where: Elsewhere) -> Team:

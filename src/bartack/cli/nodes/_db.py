@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bartack.cli.app._database import ON_HELP, open_team
+from bartack.cli.app._database import on_option, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 WAIT_S: Final = 1.0
 """How often to look whether older nodes have ended."""
 
-on_option = click.option("--on", required=True, metavar="DATABASE", help=f"The database: {ON_HELP}.")
 insecure_option = click.option(
     "--insecure",
     is_flag=True,
@@ -48,21 +47,34 @@ def db() -> None:
 @db.command(short_help="Make or update the tables of Bartack.")
 @on_option
 @insecure_option
+@click.option(
+    "--roles",
+    is_flag=True,
+    help="Also make the roles bartack_node, bartack_user and bartack_reader, and let them do only what they need.",
+)
 @json_option
-def init(on: str, *, insecure: bool, as_json: bool) -> None:
+def init(on: str, *, insecure: bool, roles: bool, as_json: bool) -> None:
     """Make the tables of Bartack in a database, in the schema 'bartack', or update them.
 
     It changes nothing that is up to date, and nothing outside of its schema. The user needs the right to make a schema.
+
+    Without roles the user that owns the tables does everything. With --roles other users can be given a part of it, and later
+    updates keep that. The user needs the right to make roles, once.
     """
     team = _team(on, insecure=insecure)
-    before, after = team.prepare()
+    before, after = team.prepare(roles=roles)
     if as_json:
         write_json({"database": team.name, "before": before, "after": after})
-    elif before == after:
+        return
+    if before == after:
         write_note(f"{printable(team.name)} is up to date (version {after})")
     else:
         write_note(
             f"{printable(team.name)} can keep runs now (version {after}): bartack run --on DATABASE --here FILE"
+        )
+    if roles:
+        write_note(
+            "grant bartack_node to users of nodes, bartack_user to people who submit runs, bartack_reader to people who only look"
         )
 
 

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from bartack.cli.app._app import PlainGroup
-from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, on_option, open_team, own_database
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._grouped import grouped
 from bartack.cli.app._options import json_option, write_json
@@ -23,7 +23,6 @@ from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ConfigError, UsageError
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
-LEASE_S: Final = 5.0
 SHORTEST_S: Final = 3.0
 LONGEST_S: Final = 60.0
 
@@ -40,16 +39,21 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
     lease_s: float | None = None
 
     @property
+    def database(self) -> str:
+        """The database that was named, or the user's own if another option needs one."""
+        return self.on or (own_database() or "" if self != FleetOptions() else "")
+
+    @property
     def given(self) -> bool:
         """Whether a database was named.
 
         Raises:
             UsageError: None was, but an option that needs one.
         """
-        if not self.on and self != FleetOptions():
+        if not self.database and self != FleetOptions():
             problem = "--insecure, --name, --pool, --label, --state-dir and --lease need --on DATABASE"
             raise UsageError("bartack node run", problem)
-        return bool(self.on)
+        return bool(self.database)
 
 
 fleet_options = grouped(
@@ -66,14 +70,14 @@ fleet_options = grouped(
             "pools",
             multiple=True,
             metavar="NAME",
-            help="With --on: take runs of this pool; 'default' by default.",
+            help="With --on: take runs of this pool (node.pools); 'default' by default.",
         ),
         click.option(
             "--label",
             "labels",
             multiple=True,
             metavar="LABEL",
-            help="With --on: what runs may need, as in --need.",
+            help="With --on: what runs may need, as in --need (node.labels).",
         ),
         click.option(
             "--state-dir",
@@ -86,7 +90,7 @@ fleet_options = grouped(
             "lease_s",
             type=click.FloatRange(SHORTEST_S, LONGEST_S),
             metavar="SECONDS",
-            help=f"With --on: without an answer of the database for this long its runs go to other nodes ({LEASE_S:g}).",
+            help="With --on: without an answer of the database for this long its runs go to other nodes (depot.lease_s).",
         ),
     ),
 )
@@ -103,18 +107,20 @@ def run_fleet(
     """Be a node of a database until a signal comes."""
     from pathlib import Path  # noqa: PLC0415 - only this command needs it
 
-    from bartack.config.load import load_own_node  # noqa: PLC0415 - likewise
+    from bartack.config.load import load_own_depot, load_own_node  # noqa: PLC0415 - likewise
     from bartack.core.boot import boot_id  # noqa: PLC0415 - likewise
     from bartack.core.user_home import user_home  # noqa: PLC0415 - likewise
     from bartack.node import choose_slots  # noqa: PLC0415 - likewise
     from bartack.node.fleet import FleetLoop, FleetSettings, hub_environment  # noqa: PLC0415 - likewise
     from bartack.supervision.process.limits import memory_left  # noqa: PLC0415 - likewise
+    from bartack.supervision.process.system import hide_process  # noqa: PLC0415 - likewise
 
     if idle is not None:
         raise UsageError("bartack node run", "a node of a database does not end by itself: leave out --idle")
-    team = open_team(Elsewhere(options.on, options.insecure))
+    hide_process()  # what opens the database is in its memory and environment
+    team = open_team(Elsewhere(options.database, options.insecure))
     team.check()
-    own, memory = load_own_node(), memory_left()
+    own, depot, memory = load_own_node(), load_own_depot(), memory_left()
     slots = choose_slots(
         max_runs or own.max_runs, os.cpu_count() or 1, None if memory is None else memory.left
     )
@@ -129,9 +135,10 @@ def run_fleet(
             name=options.name or socket.gethostname(),
             seat=seat,
             slots=slots,
-            pools=options.pools or ("default",),
-            labels=(*options.labels, *own_labels()),
-            lease_s=options.lease_s or LEASE_S,
+            pools=options.pools or tuple(own.pools) or ("default",),
+            labels=(*(options.labels or own.labels), *own_labels()),
+            lease_s=options.lease_s or depot.lease_s,
+            hold_s=depot.hold_s,
             boot=boot_id(),
             say=say,
             environ=hub_environment(os.environ),
@@ -173,7 +180,6 @@ def own_labels() -> tuple[str, ...]:
     return f"os:{sys.platform}", f"arch:{platform.machine()}", f"python:{version}"
 
 
-_on = click.option("--on", required=True, metavar="DATABASE", help=f"The database: {ON_HELP}.")
 _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 
 
@@ -183,7 +189,7 @@ def nodes() -> None:
 
 
 @nodes.command("list", short_help="List the nodes of a database.")
-@_on
+@on_option
 @_insecure
 @json_option
 def list_nodes(on: str, *, insecure: bool, as_json: bool) -> None:
@@ -206,7 +212,7 @@ def list_nodes(on: str, *, insecure: bool, as_json: bool) -> None:
 
 @nodes.command(short_help="Let a node take no more runs, and end.")
 @click.argument("name")
-@_on
+@on_option
 @_insecure
 def drain(name: str, on: str, *, insecure: bool) -> None:
     """Let the node NAME take no more runs. Its runs stop cleanly, other nodes continue them, and the node ends."""

@@ -7,12 +7,11 @@ import sys
 import click
 
 from bartack.cli.app._app import PlainGroup
-from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
+from bartack.cli.app._database import INSECURE_HELP, on_option, open_team
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.depot.elsewhere import Elsewhere
 
-_on = click.option("--on", required=True, metavar="DATABASE", help=f"The database: {ON_HELP}.")
 _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 
 
@@ -25,7 +24,7 @@ def teams() -> None:
 
 
 @teams.command("list", short_help="List the teams of a database.")
-@_on
+@on_option
 @_insecure
 @json_option
 def list_teams(on: str, *, insecure: bool, as_json: bool) -> None:
@@ -50,7 +49,7 @@ def list_teams(on: str, *, insecure: bool, as_json: bool) -> None:
     metavar="N",
     help="Let at most N of its runs have a node at once; without this option any number.",
 )
-@_on
+@on_option
 @_insecure
 def set_team(name: str, max_running: int | None, on: str, *, insecure: bool) -> None:
     """Make the team NAME, or change how many of its runs have a node at once. Runs beyond the limit stay queued."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bartack.cli.app._app import PlainGroup
-from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
+from bartack.cli.app._database import INSECURE_HELP, on_option, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable, write_note
@@ -40,7 +40,6 @@ REFUSED: Final = {
     "tasks": "--task",
 }
 """Options of ``bartack run`` that have no meaning in a schedule of a database."""
-_on = click.option("--on", required=True, metavar="DATABASE", help=f"The database: {ON_HELP}.")
 _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 
 
@@ -59,7 +58,7 @@ def schedules() -> None:
 @schedules.command(short_help="Add a schedule.")
 @click.argument("name")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- run [RUN-ARG]...")
-@_on
+@on_option
 @click.option(
     "--cron", required=True, metavar="CRON", help="When: minute, hour, day of month, month, day of week."
 )
@@ -158,7 +157,7 @@ def _plan(given: dict[str, Any], place: Path, config: Config) -> PackedPlan:
 
 
 @schedules.command("list", short_help="List the schedules of a database.")
-@_on
+@on_option
 @_insecure
 @json_option
 def list_schedules(on: str, *, insecure: bool, as_json: bool) -> None:
@@ -184,7 +183,7 @@ def list_schedules(on: str, *, insecure: bool, as_json: bool) -> None:
 
 @schedules.command(short_help="Remove a schedule.")
 @click.argument("name")
-@_on
+@on_option
 @_insecure
 def remove(name: str, on: str, *, insecure: bool) -> None:
     """Remove the schedule NAME. Runs that it has started are not affected."""

@@ -47,11 +47,10 @@ class Parcel:
     """One commit on its way, and the function that learns what became of it."""
 
     def __init__(
-        self, run: int, name: str, team: str, commit: Commit, read: Callable[[BlobRef], bytes], done: Done
+        self, run: int, name: str, commit: Commit, read: Callable[[BlobRef], bytes], done: Done
     ) -> None:
         self.run = run
         self.name = name
-        self.team = team
         self.commit = commit
         self.read = read
         self.done = done
@@ -174,7 +173,7 @@ class Courier:
 def _upload(connection: Connection, parcel: Parcel) -> bool:
     """Keep the large values of a commit; ``False`` if that is not possible. The commits of other runs are not concerned."""
     try:
-        upload(connection, parcel.run, parcel.team, parcel.commit.blobs, parcel.read)
+        upload(connection, parcel.name, parcel.run, parcel.commit.fence, parcel.commit.blobs, parcel.read)
     except DepotUnavailableError:
         raise  # all of them are sent again
     except BartackError as error:
@@ -195,7 +194,6 @@ class PostgresCarrier:
         courier: Takes them along.
         run: The number of the run.
         name: Its id.
-        team: Its team.
         fence: The number of the ownership.
         read: Returns the content of a large value as it is stored.
         release: Ends the ownership.
@@ -207,7 +205,6 @@ class PostgresCarrier:
         courier: Courier,
         run: int,
         name: str,
-        team: str,
         fence: int,
         read: Callable[[BlobRef], bytes],
         release: Callable[[], None],
@@ -217,7 +214,6 @@ class PostgresCarrier:
         self._courier = courier
         self._run = run
         self._name = name
-        self._team = team
         self._read = read
         self._release = release
         self._written = written
@@ -231,7 +227,7 @@ class PostgresCarrier:
     def send(self, commit: Commit) -> None:
         """See ``Carrier.send``."""
         self._is_known, self._outcome = False, None
-        self._courier.send(Parcel(self._run, self._name, self._team, commit, self._read, self._done))
+        self._courier.send(Parcel(self._run, self._name, commit, self._read, self._done))
 
     def fileno(self) -> int:
         """See ``Carrier.fileno``."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from bartack.errors import JournalOwnershipLostError
 from bartack.journal import BlobRef
 
 if TYPE_CHECKING:
@@ -14,35 +16,54 @@ PIECE: Final = 1 << 20
 
 
 def upload(
-    connection: Connection, run: int, team: str, refs: Iterable[BlobRef], read: Callable[[BlobRef], bytes]
+    connection: Connection,
+    name: str,
+    run: int,
+    fence: int,
+    refs: Iterable[BlobRef],
+    read: Callable[[BlobRef], bytes],
 ) -> None:
     """Keep large values, so that a commit of the run can refer to them. What is there already is not sent again.
 
     Args:
         connection: Commits every statement.
+        name: What errors call the run.
         run: The number of the run.
-        team: Its team.
+        fence: The number of its ownership, or of the last one if nothing owns it.
         refs: The values.
         read: Returns the content of one as it is stored.
+
+    Raises:
+        JournalOwnershipLostError: The run has another owner.
     """
     for ref in refs:
         with connection.transaction():
-            digest = bytes.fromhex(ref.sha256)
-            made = connection.execute(
-                "INSERT INTO bartack.content (team, sha256, size) VALUES (%s, %s, %s) "
-                "ON CONFLICT (team, sha256) DO UPDATE SET touched = clock_timestamp() RETURNING xmax = 0",
-                (team, digest, ref.size),
+            of_value = run, fence, bytes.fromhex(ref.sha256)
+            outcome = connection.execute(
+                "SELECT bartack.keep_content(%s, %s, %s, %s)", (*of_value, ref.size)
             ).fetchone()
-            if made is not None and made[0]:
+            if outcome == ("lost",):
+                raise JournalOwnershipLostError(name, "it has another owner")
+            if outcome == ("send",):
                 content = read(ref)
                 for number, start in enumerate(range(0, len(content), PIECE)):
-                    connection.execute(
-                        "INSERT INTO bartack.part VALUES (%s, %s, %s, %s)",
-                        (team, digest, number, content[start : start + PIECE]),
+                    piece = content[start : start + PIECE]
+                    kept = connection.execute(
+                        "SELECT bartack.keep_part(%s, %s, %s, %s, %s)", (*of_value, number, piece)
                     )
-            connection.execute(
-                "INSERT INTO bartack.blob VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (run, team, digest)
-            )
+                    if kept.fetchone() != (True,):
+                        raise JournalOwnershipLostError(name, "it has another owner")
+
+
+def keep_program(connection: Connection, name: str, run: int, fence: int, program: bytes) -> None:
+    """Keep the program of a run, if it is another one than before. See ``upload``."""
+    ref = BlobRef(hashlib.sha256(program).hexdigest(), len(program))
+    upload(connection, name, run, fence, [ref], lambda _: program)
+    kept = connection.execute(
+        "SELECT bartack.keep_program(%s, %s, %s, %s)", (run, fence, bytes.fromhex(ref.sha256), ref.size)
+    )
+    if kept.fetchone() != (True,):
+        raise JournalOwnershipLostError(name, "it has another owner")
 
 
 def download(session: Session, team: str, ref: BlobRef) -> bytes | None:

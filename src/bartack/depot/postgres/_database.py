@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
+from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bartack.core.closing import Closing
@@ -39,11 +42,17 @@ CLOSE_S: Final = 0.5
 NEWER: Final = "BT001"
 """What the database answers where a run was continued by a newer version (``stamp_owner`` in ``schema/0003.sql``)."""
 _SERVICE = re.compile(r"service:([A-Za-z0-9_.-]+)")
-_SECRETS: Final = frozenset({"password", "sslpassword", "oauth_client_secret"})
+_SECRETS: Final = frozenset(
+    {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+)
 _SETTINGS: Final = {
     "application_name": "bartack",
     "connect_timeout": str(CONNECT_S),
-    "options": f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={LOCK_MS}",
+    # A process that is stopped in a transaction must not keep the locks of that: others could not bury it.
+    "options": f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={LOCK_MS} "
+    f"-c idle_in_transaction_session_timeout={STATEMENT_MS}",
+    # With a ticket it would replace TLS, and the name of the server would not be checked.
+    "gssencmode": "disable",
     "target_session_attrs": "read-write",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
@@ -168,12 +177,16 @@ class Database(Closing):
     def _check_secure(self) -> None:
         known = {option.keyword.decode(): option.val for option in self._psycopg.pq.Conninfo.get_defaults()}
         known = {name: value.decode() for name, value in known.items() if value}
-        facts = {**known, **self._facts}
-        if [*self._facts] == ["service"]:
-            return  # its section decides; it belongs to the administrator of this machine
-        hosts = [host for host in (facts.get("hostaddr") or facts.get("host") or "").split(",") if host]
-        if facts.get("sslmode") != "verify-full" and not all(map(_is_local, hosts)):
-            problem = f"the connection to {', '.join(hosts)} would not be checked (sslmode={facts.get('sslmode', 'prefer')})"
+        service = self._facts.get("service") or known.get("service")
+        section = {} if service is None else service_section(service)
+        if section is None:
+            if [*self._facts] == ["service"]:
+                return  # a section of the whole machine, which belongs to its administrator
+            section = {}
+        facts = {**known, **section, **self._facts}
+        places = _places(facts.get("hostaddr", ""), facts.get("host", ""))
+        if facts.get("sslmode") != "verify-full" and not all(map(_is_local, places)):
+            problem = f"the connection to {', '.join(places)} would not be checked (sslmode={facts.get('sslmode', 'prefer')})"
             raise DepotInsecureError(self.name, problem)
 
 
@@ -271,6 +284,44 @@ def _name_of(where: str, facts: dict[str, str]) -> str:
     host = facts.get("host") or facts.get("hostaddr") or "localhost"
     port = f":{facts['port']}" if "port" in facts else ""
     return f"postgresql://{host}{port}/{facts.get('dbname', '')}"
+
+
+def service_section(name: str) -> dict[str, str] | None:
+    """What a section of the connection service file of this user says; ``None`` if there is no such section in it."""
+    files = [Path(os.environ.get("PGSERVICEFILE") or Path("~/.pg_service.conf").expanduser())]
+    if os.environ.get("PGSYSCONFDIR"):
+        files.append(Path(os.environ["PGSYSCONFDIR"]) / "pg_service.conf")
+    for path in files:
+        try:
+            lines = path.read_text("utf-8", "replace").split("\n")
+        except OSError:
+            continue
+        found = _section_of(lines, name)
+        if found is not None:
+            return found
+    return None
+
+
+def _section_of(lines: list[str], name: str) -> dict[str, str] | None:
+    """A section as the library reads it: the first of its name, and of each key the first value."""
+    found: dict[str, str] | None = None
+    for line in map(str.strip, lines):
+        if line.startswith("["):
+            if found is not None:
+                return found
+            found = {} if line.startswith(f"[{name}]") else None
+        elif found is not None and line.startswith("ldap"):
+            found.setdefault("host", line)  # a directory service names the server, and not this file
+        elif found is not None and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, value)
+    return found
+
+
+def _places(addresses: str, hosts: str) -> list[str]:
+    """Where a connection may lead to: of each server its address, or its name if it has no address."""
+    pairs = zip_longest(addresses.split(","), hosts.split(","), fillvalue="")
+    return [place for place in (address or host for address, host in pairs) if place]
 
 
 def _is_local(host: str) -> bool:

@@ -144,10 +144,10 @@ class Ownership:
             raise JournalLockedError(name, None, f"another directory: it was {owner}")
         raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
 
-    def carrier(self, name: str, team: str, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
+    def carrier(self, name: str, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
         """The way of its commits; closing it ends the ownership."""
         return PostgresCarrier(
-            self._courier, self._run, name, team, self.fence, read, self.release, self._note_written
+            self._courier, self._run, name, self.fence, read, self.release, self._note_written
         )
 
     def on_request(self, asked: Callable[[], object]) -> None:

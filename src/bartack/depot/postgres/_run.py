@@ -6,12 +6,11 @@ reads the directory of a run reads these.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +22,7 @@ from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
 from bartack.depot._archive import PROGRAM, unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
-from bartack.depot.postgres._content import download, upload
+from bartack.depot.postgres._content import download, keep_program, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
 from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
@@ -39,9 +38,8 @@ from bartack.journal.shared import SharedJournal, first_commit, lock_directory, 
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
-if TYPE_CHECKING:
-    from bartack.depot.postgres._database import Connection
-
+FIRST_FENCE = 1
+"""That of a run that nothing has owned yet."""
 _ROW = (
     "SELECT r.no, r.team, r.at_least, r.marked, o.state, o.fence, o.alive, n.until > clock_timestamp(), "
     "(extract(epoch FROM CASE WHEN o.alive THEN n.until - n.lease ELSE o.seen END) * 1e6)::bigint "
@@ -264,8 +262,8 @@ class PostgresRun(FileRun):
                 raise KeyKnownError(known)
             if made is None:
                 raise DepotError(self.database.name, f"there is a run {self.id} already")
-            upload(connection, made, self.team, commit.blobs, blobs.verify)
-            keep_program(connection, made, self.team, program)
+            upload(connection, self.name, made, FIRST_FENCE, commit.blobs, blobs.verify)
+            keep_program(connection, self.name, made, FIRST_FENCE, program)
 
     def keep_program(self, program: bytes) -> None:
         """Keep these files instead, if they are others. Only the owner of the run may.
@@ -275,13 +273,8 @@ class PostgresRun(FileRun):
         """
         assert self._ownership is not None, "it is not owned"
         row = self._found()
-        with self._session.use() as connection, connection.transaction():
-            owns = connection.execute(
-                "SELECT bartack.owns(%s, %s)", (row.no, self._ownership.fence)
-            ).fetchone()
-            if owns != (True,):
-                raise JournalOwnershipLostError(self.name, "it has another owner")
-            keep_program(connection, row.no, row.team, program)
+        with self._session.use() as connection:
+            keep_program(connection, self.name, row.no, self._ownership.fence, program)
 
     def hold_for_pull(self) -> None:
         """When this process does not own the run any more, only its directory can."""
@@ -332,6 +325,7 @@ class PostgresRun(FileRun):
         refs: Sequence[BlobRef],
         program: bytes,
         alive_us: int | None,
+        summary: bytes | None,
     ) -> None:
         """Keep a run whose journal is in files so far: all its lines, its large values and its program.
 
@@ -344,6 +338,7 @@ class PostgresRun(FileRun):
             refs: Its large values.
             program: The files that another machine needs to continue the run, as one archive.
             alive_us: When a hub was last seen.
+            summary: What lists show of it.
 
         Raises:
             DepotError: There is another run of this id.
@@ -354,25 +349,21 @@ class PostgresRun(FileRun):
                 "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)",
                 (self.id, TEAM, end.last, end.crc, lines, alive_us),
             ).fetchone()
-            number = self._complete(connection, lines, end) if made is None or made[0] is None else made[0]
-            connection.execute("UPDATE bartack.owner SET fence = %s WHERE run = %s", (fence, number))
-            upload(connection, number, TEAM, refs, blobs.verify)
-            keep_program(connection, number, TEAM, program)
-
-    def _complete(self, connection: Connection, lines: bytes, end: End) -> int:
-        """Add the lines that are missing in the database; returns the number of the run."""
-        row = self._found()
-        connection.execute("SELECT 1 FROM bartack.owner WHERE run = %s FOR UPDATE", (row.no,))
-        row, known = self._found(), self._source(row).end()
-        rest = lines_after(lines, known)
-        if rest is None or row.state != "resting":
-            raise DepotError(self.database.name, f"there is another run {self.id}")
-        if rest:
-            connection.execute(
-                "INSERT INTO bartack.journal VALUES (%s, %s, %s, %s, %s, %s)",
-                (row.no, known.last + 1, end.last, row.fence, end.crc, rest),
-            )
-        return row.no
+            row, known = self._found(), end
+            rest: bytes | None = b""
+            if made == (None,):
+                known = self._source(row).end()
+                rest = lines_after(lines, known)
+            adopted = None
+            if rest is not None:
+                adopted = connection.execute(
+                    "SELECT bartack.adopt(%s, %s, %s, %s, %s, %s, %s, %s)",
+                    (row.no, row.fence, fence, known.last, end.last, end.crc, rest or None, summary),
+                ).fetchone()
+            if adopted is None or adopted[0] is None:
+                raise DepotError(self.database.name, f"there is another run {self.id}")
+            upload(connection, self.name, row.no, adopted[0], refs, blobs.verify)
+            keep_program(connection, self.name, row.no, adopted[0], program)
 
     def open_journal(
         self,
@@ -426,9 +417,9 @@ class PostgresRun(FileRun):
             lock.close()
             raise
         blobs = FetchedBlobs(str(self.path), source)
-        carrier = ownership.carrier(self.name, row.team, blobs.verify)
+        carrier = ownership.carrier(self.name, blobs.verify)
         try:
-            loss = self._check_loss(source, self._found(), accept_loss=accept_loss)
+            loss = self._check_loss(source, self._found(), ownership.fence if accept_loss else None)
         except BaseException:
             carrier.close()
             lock.close()
@@ -448,20 +439,28 @@ class PostgresRun(FileRun):
         self._ownership = ownership
         return journal
 
-    def _check_loss(self, source: RunSource, row: _Row, *, accept_loss: bool) -> Loss | None:
-        """Raise if the journal ends before an entry that is known to have been acknowledged, unless that is accepted."""
+    def _check_loss(self, source: RunSource, row: _Row, accepting: int | None = None) -> Loss | None:
+        """Raise if the journal ends before an entry that is known to have been acknowledged, unless the owner accepts that.
+
+        Args:
+            source: The journal.
+            row: The run.
+            accepting: The number of the ownership that accepts it.
+        """
         end = source.end()
         if end.last >= row.at_least:
             return None
-        if not accept_loss:
+        if accepting is None:
             raise JournalLostError(self.name, 0, end.last, row.at_least)
-        self._session.rows("UPDATE bartack.run SET at_least = %s WHERE no = %s", end.last, row.no)
+        accepted = self._session.rows("SELECT bartack.accept_loss(%s, %s, %s)", row.no, accepting, end.last)
+        if accepted != [(True,)]:
+            raise JournalOwnershipLostError(self.name, "it has another owner")
         return Loss(end.last, row.at_least, str(self.path))
 
     def check_kept(self) -> None:
         """See ``KeptRun.check_kept``."""
         row = self._found()
-        self._check_loss(self._source(row), row, accept_loss=False)
+        self._check_loss(self._source(row), row)
 
     def mark(self, summary: bytes) -> None:
         """See ``KeptRun.mark``: kept here at once, and in the database soon."""
@@ -525,13 +524,3 @@ class PostgresRuns:
         """See ``RunStore.new_run``. Its id is given here, and the database refuses one that it has already."""
         _, path = claim_run_dir(self.directory)
         return PostgresRun(path, self.database, self._page, self._lease_s)
-
-
-def keep_program(connection: Connection, run: int, team: str, program: bytes) -> None:
-    """Keep the program of a run, if it is another one than before."""
-    ref = BlobRef(hashlib.sha256(program).hexdigest(), len(program))
-    upload(connection, run, team, [ref], lambda _: program)
-    connection.execute(
-        "UPDATE bartack.run SET program = %s, program_size = %s WHERE no = %s AND program IS DISTINCT FROM %s",
-        (bytes.fromhex(ref.sha256), ref.size, run, bytes.fromhex(ref.sha256)),
-    )

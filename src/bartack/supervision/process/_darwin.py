@@ -43,6 +43,11 @@ def set_subreaper() -> bool:
     return False
 
 
+def hide_process() -> bool:
+    """There is no such thing."""
+    return False
+
+
 def set_death_signal(number: int) -> bool:
     """There is none, so ``number`` is never sent."""
     del number

@@ -30,6 +30,7 @@ RECEIVE_FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC)
 PROC: Final = "/proc"
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_GET_TID_ADDRESS: Final = 40
 _STAT_BYTES: Final = 1024
@@ -59,6 +60,11 @@ _get_robust_list, _set_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0)
 def set_subreaper() -> bool:
     """Become the parent of every descendant whose own parent dies; return whether the system can do that."""
     return bool(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def hide_process() -> bool:
+    """Keep other processes of this user from the memory, environment and descriptors of this one; return whether that worked."""
+    return bool(_prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
 
 
 def set_death_signal(number: int) -> bool:

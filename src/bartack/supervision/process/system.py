@@ -10,6 +10,7 @@ else:
     from bartack.supervision.process import _darwin as system
 
 find_flaw = system.find_flaw
+hide_process = system.hide_process
 iter_open_files = system.iter_open_files
 iter_outputs = system.iter_outputs
 iter_processes = system.iter_processes
@@ -24,6 +25,7 @@ thread_count = system.thread_count
 
 __all__ = [
     "find_flaw",
+    "hide_process",
     "iter_open_files",
     "iter_outputs",
     "iter_processes",

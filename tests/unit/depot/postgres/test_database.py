@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.postgres import cluster, new_database
@@ -27,6 +28,7 @@ SECRET = "pa55word"  # noqa: S105 - it is not one
 def no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PGHOST", "PGHOSTADDR", "PGSSLMODE", "PGSERVICE", "PGPASSWORD"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PGSERVICEFILE", "/nowhere")
 
 
 def empty_database(name: str) -> str:
@@ -53,10 +55,12 @@ def empty_database(name: str) -> str:
         f"postgresql://user:{SECRET}@localhost/x",
         f"postgresql://localhost/x?password={SECRET}",
         f"postgresql://localhost/x?sslpassword={SECRET}",
+        f"postgresql://localhost/x?p%61ssword={SECRET}",
+        f"postgresql://:{SECRET}@localhost/x",
         f"postgresql://localhost/x?{SECRET}=1",
         f"postgresql://localhost/x?host=\ud800{SECRET}",
     ],
-    ids=range(17),
+    ids=range(19),
 )
 def test_a_name_that_is_none_or_has_a_password_is_refused_and_not_repeated(where: str) -> None:
     with pytest.raises(UsageError) as refused:
@@ -102,12 +106,87 @@ def test_a_connection_that_is_local_or_checked_is_allowed(where: str) -> None:
         "postgresql://localhost.evil.example/x",
         "postgresql://db.example/x?service=team",
         "postgresql://[fe80::1]/x",
+        "postgresql://localhost,db.example/x?hostaddr=127.0.0.1,",
+        "postgresql://db.example,localhost/x?hostaddr=,127.0.0.1",
+        "postgresql://127.0.0.1.evil.example/x",
+        "postgresql://2130706433/x",
+        "postgresql://db.example/x?sslmode=verify-full&sslmode=prefer",
     ],
 )
 def test_another_connection_is_refused_unless_that_is_said(where: str) -> None:
     with pytest.raises(DepotInsecureError):
         Database(where)
     Database(where, insecure=True)
+
+
+SECTIONS = """\
+# comment
+[plain]
+host=db.example
+[checked]
+host=db.example
+sslmode=verify-full
+[here]
+host=/run/postgresql
+[twice]
+sslmode=prefer
+sslmode=verify-full
+hostaddr=10.0.0.1
+[spaced]  x
+  host=db.example
+[ldap]
+ldap://localhost/x
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "allowed"),
+    [
+        ("service:plain", False),
+        ("service:checked", True),
+        ("service:here", True),
+        ("service:twice", False),
+        ("service:spaced", False),
+        ("service:ldap", False),
+        ("service:elsewhere", True),
+        ("postgresql://localhost/x?service=plain", True),
+        ("postgresql:///x?service=plain", False),
+        ("postgresql:///x?service=plain&sslmode=verify-full", True),
+        ("postgresql://db.example/x?service=checked", True),
+        ("postgresql://localhost/x?service=twice", False),
+    ],
+)
+@pytest.mark.requirement("database-connections-are-checked")
+def test_a_service_is_held_to_the_same_rules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str, allowed: bool
+) -> None:
+    (tmp_path / "services").write_text(SECTIONS, encoding="utf-8")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+
+    if allowed:
+        Database(where)
+        return
+    with pytest.raises(DepotInsecureError):
+        Database(where)
+    Database(where, insecure=True)
+
+
+def test_a_service_of_the_environment_does_not_lead_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pg_service.conf").write_text(SECTIONS, encoding="utf-8")
+    monkeypatch.setenv("PGSYSCONFDIR", str(tmp_path))
+    monkeypatch.setenv("PGSERVICE", "plain")
+
+    with pytest.raises(DepotInsecureError):
+        Database("postgresql:///x")
+    Database("postgresql://localhost/x")
+
+
+def test_the_name_of_a_database_is_no_second_connection_string() -> None:
+    where = cluster().url("host%3D10.0.0.1%20user%3Dx")
+    with Database(where) as made, pytest.raises(DepotUnavailableError, match=r'"host=10\.0\.0\.1 user=x"'):
+        made.shared.rows("SELECT 1")
 
 
 @pytest.mark.parametrize("name", ["PGHOST", "PGHOSTADDR"])

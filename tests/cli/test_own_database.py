@@ -1,0 +1,131 @@
+"""The database of the user: ``BARTACK_ON``, and ``depot.on`` in the user's own settings, never in those of a project."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.postgres import cluster, new_database
+
+from bartack.cli.app._database import DatabaseOptions
+from bartack.cli.nodes._fleet import FleetOptions
+from bartack.config.load import load_config, own_settings_file
+from bartack.errors import ConfigError
+from bartack.node import fleet
+
+GET_DUMPABLE, SET_DUMPABLE = 3, 4
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BARTACK_ON", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def own(text: str) -> None:
+    own_settings_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own_settings_file().write_text(text, encoding="utf-8")
+
+
+@pytest.mark.requirement("database-is-chosen-by-its-user")
+def test_commands_that_need_a_database_take_the_users_own(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("db", "stats").returncode == 2
+    own(f"[depot]\non = '{new_database()}'\n")
+
+    assert call("db", "stats").returncode == 0
+    assert call("nodes", "list").returncode == 0
+    monkeypatch.setenv("BARTACK_ON", cluster().url("missing_database"))
+    assert "missing_database" in call("db", "stats").stderr
+    assert call("db", "stats", "--on", new_database()).returncode == 0
+
+
+def test_no_run_goes_to_a_database_because_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARTACK_ON", "service:team")
+
+    assert DatabaseOptions().where("bartack run") is None
+    assert not FleetOptions().given
+    assert DatabaseOptions(pool="default").database == "service:team"
+    assert DatabaseOptions(pool="default").is_for_nodes
+    assert FleetOptions(name="alpha").database == "service:team"
+
+
+@pytest.mark.requirement("database-is-chosen-by-its-user")
+def test_a_project_chooses_no_database(call: Call) -> None:
+    Path("bartack.toml").write_text("[depot]\non = 'service:evil'\n", encoding="utf-8")
+
+    assert call("db", "stats").returncode == 2
+    with pytest.raises(ConfigError, match="must not choose a database"):
+        load_config(Path.cwd(), (), {})
+
+
+@pytest.mark.requirement("database-is-chosen-by-its-user")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "postgresql://ada:pa55word@db/x",
+        "postgresql://:pa55word@db/x",
+        "postgresql://db/x?password=pa55word",
+        "postgresql://db/x?sslPassword=pa55word",
+    ],
+)
+def test_a_password_in_settings_is_refused_and_not_repeated(call: Call, name: str) -> None:
+    own(f"[depot]\non = '{name}'\n")
+
+    refused = call("db", "stats")
+    assert refused.returncode == 2
+    assert "~/.pgpass" in refused.stderr
+    assert "pa55word" not in refused.stderr + refused.stdout
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fleet.FleetSettings]]:
+    """The settings of the nodes that were started in this process, which take no runs."""
+    made: list[fleet.FleetSettings] = []
+
+    class Loop:
+        def __init__(self, settings: fleet.FleetSettings) -> None:
+            made.append(settings)
+
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr(fleet, "FleetLoop", Loop)
+    yield made
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_DUMPABLE, 1, 0, 0, 0)
+
+
+@pytest.mark.requirement("nodes-hide-their-memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hides processes of the same user")
+def test_the_system_gives_nothing_of_a_node_to_processes_of_its_user(
+    call: Call, nodes: list[fleet.FleetSettings]
+) -> None:
+    assert ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0) == 1
+
+    assert call("node", "run", "--on", new_database()).returncode == 0
+
+    assert len(nodes) == 1
+    assert ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
+
+
+def test_a_node_of_a_database_reads_the_users_own_settings(
+    call: Call, nodes: list[fleet.FleetSettings]
+) -> None:
+    own("[node]\npools = ['red']\nlabels = ['gpu']\n[depot]\nlease_s = 7\nhold_s = 90\n")
+    url = new_database()
+
+    assert call("node", "run", "--on", url).returncode == 0
+    assert call("node", "run", "--on", url, "--pool", "blue", "--label", "x", "--lease", "9").returncode == 0
+
+    first, second = nodes
+    assert (first.pools, first.labels[0], first.lease_s, first.hold_s) == (("red",), "gpu", 7.0, 90.0)
+    assert (second.pools, second.labels[0], second.lease_s) == (("blue",), "x", 9.0)
