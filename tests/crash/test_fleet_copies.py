@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.crash.test_fleet import LIMIT_S, STEPS, Fleet
 from tests.waiting import until
-
-from bartack.journal.file import open_reader
 
 PROGRAMS = Path(__file__).with_name("programs")
 EDITS = PROGRAMS / "edits.py"
@@ -54,14 +54,15 @@ class Travelling(Fleet):
         assert self.start(*words).wait(LIMIT_S) == 0, self.output()
         return self.output()[before:]
 
-    def kinds(self) -> list[tuple[str, dict[str, object]]]:
-        """The entries of the run, as any node has them."""
-        found: list[tuple[str, dict[str, object]]] = []
-        for path in self.repository.parent.glob("*/runs/*/journal.ndjson"):
-            with open_reader(path) as reader:
-                entries = [(entry.kind, dict(entry.data)) for entry in reader.read()]
-            found = max(found, entries, key=len)
-        return found
+    def lines(self) -> list[str]:
+        """The lines of the run, as the database has them."""
+        rows = self.rows("SELECT lines FROM bartack.journal ORDER BY seq")
+        return [line for (lines,) in rows for line in bytes(cast("bytes", lines)).decode().splitlines()]
+
+    def workspaces(self) -> set[str]:
+        """Where the run has worked."""
+        moves = [line for line in self.lines() if '"run.moved"' in line]
+        return {str(json.loads(line)["data"]["workspace"]) for line in moves}
 
 
 @pytest.fixture
@@ -92,8 +93,7 @@ def test_the_next_node_has_the_files_of_every_finished_step_and_pull_brings_them
     assert (tmp_path / "files/uncommitted.txt").read_text("utf-8") == "mine\n"
     assert "bartack.toml" in fleet.git("ls-files")
     assert not (fleet.repository / "log.txt").exists(), "the workspace of the submitter is left alone"
-    moves = [str(data["workspace"]) for kind, data in fleet.kinds() if kind == "run.moved"]
-    assert len({Path(place).parents[1] for place in moves}) == 2, "each node has its own"
+    assert len({Path(place).parents[1] for place in fleet.workspaces()}) == 2, "each node has its own"
 
     (fleet.repository / "uncommitted.txt").unlink()
     merge = fleet.call("pull", "latest", "--on", fleet.url).splitlines()[-1]
@@ -107,7 +107,7 @@ def test_a_long_step_is_executed_again_with_the_files_of_a_copy_during_it(fleet:
     fleet.node("one")
     follower = fleet.start("run", "--on", fleet.url, LONG.name)
     until(
-        lambda: any(kind == "workspace.kept" and data.get("during") for kind, data in fleet.kinds()),
+        lambda: any('"workspace.kept"' in line and '"during":true' in line for line in fleet.lines()),
         "a copy during the step",
     )
     fleet.node("two")
