@@ -49,7 +49,19 @@ def pragmas(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def dbos_sequential(directory: str, size: int, *, wal: bool) -> Sample:
-    """Steps per second of one workflow."""
+    """Steps per second of one workflow, on a SQLite file."""
+    with _dbos_on_sqlite(directory, wal=wal) as facts:
+        return Sample(value=dbos_steps(size), facts=facts)
+
+
+def dbos_concurrent(directory: str, size: int, *, wal: bool) -> Sample:
+    """Steps per second of many workflows at once, on a SQLite file."""
+    with _dbos_on_sqlite(directory, wal=wal) as facts:
+        return Sample(value=dbos_workflows(APPENDERS, size // APPENDERS), facts=facts)
+
+
+def dbos_steps(size: int) -> float:
+    """Steps per second of one workflow, while DBOS runs."""
     from dbos import DBOS  # noqa: PLC0415 - only the process of this contestant has to have it
 
     step = DBOS.step(name="step")(outcome)
@@ -60,45 +72,46 @@ def dbos_sequential(directory: str, size: int, *, wal: bool) -> Sample:
             step(number)
         return perf_counter() - started
 
-    with _dbos(directory, wal=wal) as facts:
-        seconds: float = DBOS.workflow(name="work")(work)(size)
-    return Sample(value=size / seconds, facts=facts)
+    seconds: float = DBOS.workflow(name="work")(work)(size)
+    return size / seconds
 
 
-def dbos_concurrent(directory: str, size: int, *, wal: bool) -> Sample:
+def dbos_workflows(many: int, each: int) -> float:
     """Steps per second of many workflows at once, each in its thread, which is how DBOS runs them."""
     from dbos import DBOS  # noqa: PLC0415 - only the process of this contestant has to have it
 
     step = DBOS.step(name="step")(outcome)
-    crew = _Crew(APPENDERS)
+    crew = _Crew(many)
     run = DBOS.workflow(name="work")(crew.doing(lambda count: [step(number) for number in range(count)]))
-    with _dbos(directory, wal=wal) as facts:
-        handles = [DBOS.start_workflow(run, size // APPENDERS) for _ in range(APPENDERS)]
-        for handle in handles:
-            handle.get_result()
-    return Sample(value=crew.rate(size // APPENDERS), facts=facts)
+    handles = [DBOS.start_workflow(run, each) for _ in range(many)]
+    for handle in handles:
+        handle.get_result()
+    return crew.rate(each)
 
 
 @contextmanager
-def _dbos(directory: str, *, wal: bool) -> Generator[dict[str, str]]:
-    """DBOS running on a SQLite file: as it comes, or in the fastest way SQLite has to be as durable as we are."""
+def running_dbos(settings: DBOSConfig) -> Generator[None]:
+    """DBOS, while it runs."""
     from dbos import DBOS  # noqa: PLC0415 - only the process of this contestant has to have it
 
-    path = os.path.join(directory, "dbos.sqlite")
-    config: DBOSConfig = {
-        "name": "bench",
-        "system_database_url": f"sqlite:///{path}",
-        "log_level": "ERROR",
-        "application_version": "1",
-    }
-    if wal:
-        config["system_database_engine"] = _wal_engine(path)
-    DBOS(config=config)
+    known: DBOSConfig = {"name": "bench", "log_level": "ERROR", "application_version": "1"}
+    DBOS(config={**known, **settings})
     DBOS.launch()
     try:
-        yield _pragmas_of(path, wal=wal)
+        yield
     finally:
         DBOS.destroy(destroy_registry=True)
+
+
+@contextmanager
+def _dbos_on_sqlite(directory: str, *, wal: bool) -> Generator[dict[str, str]]:
+    """DBOS running on a SQLite file: as it comes, or in the fastest way SQLite has to be as durable as we are."""
+    path = os.path.join(directory, "dbos.sqlite")
+    settings: DBOSConfig = {"system_database_url": f"sqlite:///{path}"}
+    if wal:
+        settings["system_database_engine"] = _wal_engine(path)
+    with running_dbos(settings):
+        yield _pragmas_of(path, wal=wal)
 
 
 def _wal_engine(path: str) -> Engine:

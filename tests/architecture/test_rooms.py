@@ -21,8 +21,8 @@ MOST_NAMES: Final = 26
 FOR_TOOLS: Final = {"client", "copies", "rundir", "state", "protocol", "program", "patchwork"}
 """The rooms of ``runtime`` that the command line and the pipeline may enter."""
 
-OF_THE_HUB: Final = {"create", "hub", "launch", "machine", "reopened", "serve"}
-"""The modules of the hub that they need to run a run, and to watch one."""
+OF_THE_HUB: Final = {"create", "hub", "launch", "machine", "planned", "reopened", "serve"}
+"""The modules of the hub that they need to make a run, to run one, and to watch one."""
 
 FOR_TESTS: Final = {"memory", "kernel", "scheduler", "context", "worker_process"}
 

@@ -105,6 +105,8 @@ ELSEWHERE = {
     "WorkspaceGoneError",
     "WorkspaceCarryError",
     "WorkspaceKeepError",
+    "NoNodeError",
+    "RunHeldError",
     "ScheduleError",
     "ScheduleNotFoundError",
     "ServiceError",

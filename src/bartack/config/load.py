@@ -47,6 +47,7 @@ from bartack.config.sections import (
     QuestionsConfig,
     RedactionConfig,
     ReviewConfig,
+    RunConfig,
     SnapshotConfig,
     SpecConfig,
     TaskConfig,
@@ -107,6 +108,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     web: WebConfig = WebConfig()
     notices: NoticesConfig = NoticesConfig()
     node: NodeConfig = NodeConfig()
+    run: RunConfig = RunConfig()
     durability: Literal["power", "process"] = "power"
     directory: PathText = ".bartack"
     """Where runs are kept."""
@@ -183,6 +185,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "web": WebConfig,
     "notices": NoticesConfig,
     "node": NodeConfig,
+    "run": RunConfig,
 }
 """The tables whose keys are fixed."""
 
@@ -194,7 +197,7 @@ PINNED: Final = (
     "pipeline.review", "pipeline.spec", "pipeline.roles", "pipeline.roles.*", "pipeline.prompts", "pipeline.prompts.*",
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
     "intake.max_candidates", "intake.require_plan", "intake.prefer",
-    "questions.from_runs",
+    "questions.from_runs", "run.*",
     "agents.*.kind", "agents.*.roles",
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""

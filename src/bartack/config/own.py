@@ -34,7 +34,7 @@ class OwnSection(NamedTuple):
 
 OWN: Final = {
     NOTICES: OwnSection(NOTICE_KEYS, "a file that comes with a project must not start programs or send data"),
-    NODE: OwnSection(frozenset({"max_runs", "rest_after_s"}), "the node serves all projects"),
+    NODE: OwnSection(frozenset({"max_runs", "rest_after_s", "otel"}), "the node serves all projects"),
     "web": OwnSection(),
     "budget": OwnSection(wins=frozenset({"daily_usd", "day_begins"})),
 }

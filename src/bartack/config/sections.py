@@ -138,6 +138,22 @@ class BudgetConfig(Section, frozen=True):
     strict: bool = False
 
 
+class RunConfig(Section, frozen=True):
+    """The section ``run``: which nodes of a database take a run, and whose run it is there. Options of the command override it.
+
+    Attributes:
+        team: Whose run it is.
+        pool: Only nodes of this pool take it.
+        needs: Only nodes with these labels take it.
+        priority: Runs with a higher one are taken first.
+    """
+
+    team: Line = "default"
+    pool: Line = "default"
+    needs: list[Line] = []
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+
+
 class NodeConfig(Section, frozen=True):
     """The section ``node``: how the node of the user runs what is queued.
 
@@ -146,12 +162,14 @@ class NodeConfig(Section, frozen=True):
         rest_after_s: A run that has nothing to do for longer than this has no process meanwhile.
         on_failure: What becomes of a queued run whose program fails: it is over, or it is resumed.
         retries: How often it is resumed.
+        otel: A node of a database counts and measures what it does with OpenTelemetry.
     """
 
     max_runs: Count = 0
     rest_after_s: Seconds = 120.0
     on_failure: Literal["stop", "retry"] = "stop"
     retries: Annotated[int, Meta(ge=1, le=100)] = 3
+    otel: bool = False
 
 
 class AllBudgetConfig(BudgetConfig, frozen=True):

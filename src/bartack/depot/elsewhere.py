@@ -13,12 +13,13 @@ import os
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from bartack.core.files import replace_file
 from bartack.core.trust import known_keys, user_key
+from bartack.depot.taken import TEAM
 from bartack.errors import UntrustedError
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):
         """A directory below a folder that only this database has."""
         name = hashlib.sha256(f"{self.on}\0{self.insecure}".encode()).hexdigest()[:16]
         return folder / name
+
+
+class Home(NamedTuple):
+    """Where a new run is to be kept.
+
+    Attributes:
+        where: The database.
+        team: Whose run it is there.
+        key: By what the team knows it: there is one run of a key. Empty: by its id only.
+    """
+
+    where: Elsewhere
+    team: str = TEAM
+    key: str = ""
 
 
 def write_elsewhere(directory: Path, where: Elsewhere) -> None:

@@ -25,13 +25,15 @@ from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Node, Page
 from bartack.depot.postgres._owner import Errands, seat_of
 from bartack.depot.postgres._run import Marked, PostgresRun, keep_program
-from bartack.depot.postgres._schema import check_version
+from bartack.depot.postgres._schema import VERSION, check_version
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.errors import JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
 
+MOST_CHORES: Final = 10
+"""In one go, before schedules are looked at."""
 FINISHED: Final = b'"step.finished"'
 """What a line has in it that records a finished step."""
 # At most an equal share for each live node of the runs that wait. No more of them are counted than make a difference.
@@ -68,9 +70,10 @@ class FleetNode(Node):
 
     def _join(self, session: Session, seat: UUID, boot: str) -> int:
         facts = self._facts
-        statement = "SELECT bartack.join_fleet(%s, %s, %s, %s, %s, %s, %s, %s)"
+        statement = "SELECT bartack.join_fleet(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         values = facts.name, seat, boot, __version__, facts.slots, facts.lease_s
-        ((number,),) = session.rows(statement, *values, list(facts.pools), list(facts.labels))
+        offers = list(facts.pools), list(facts.labels)
+        ((number,),) = session.rows(statement, *values, *offers, facts.reads, VERSION)
         return int(number)
 
     def _renew_there(self, session: Session) -> str:
@@ -104,6 +107,24 @@ class Fleet(Closing):
         """Own up to ``most`` runs that wait for such a node, and of a short queue no more than its share."""
         rows = self._session.rows(_CLAIM, self.node.id, most)
         return [Taken(*row) for row in rows]
+
+    def do_chores(self) -> list[str]:
+        """Do what is due for all nodes and that no other one does, and report what this node measures; returns what was done.
+
+        Raises:
+            DepotSchemaError: This version of Bartack does not work with the tables any more.
+        """
+        check_version(self._session)
+        appends, statements = self._courier.counts
+        report = "SELECT bartack.report(%s, %s, %s, %s)"
+        self._session.rows(report, self.node.id, self.node.beat_us, appends, statements)
+        done: list[str] = []
+        while len(done) < MOST_CHORES:
+            ((name,),) = self._session.rows("SELECT bartack.do_chore(%s)", self.node.id)
+            if name is None:
+                break
+            done.append(name)
+        return done
 
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""

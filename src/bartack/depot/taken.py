@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 POOL: Final = "default"
+TEAM: Final = "default"
+"""Whose run one is where no team was named."""
 LEASE_S: Final = 5.0
 """How long the right to own runs lasts after a beat."""
+READS: Final = 1
+"""The level of what the journal of a run may have in it. It is raised when earlier versions would misread what this one writes.
+A run that was owned at a level goes to no process of a lower one."""
 
 NodeState = Literal["live", "draining", "left", "dead"]
 OwnerState = Literal["queued", "owned", "resting", "held", "over"]
@@ -51,10 +56,21 @@ OWNER_CHANGES: Final = (
     Change("owned", "its node is declared dead for the third time", "held"),
     Change("resting", "its time has come", "queued"),
     Change("resting", "a person gives it to the nodes", "queued"),
+    Change("queued", "the database was restored from a backup", "held"),
+    Change("owned", "the database was restored from a backup", "held"),
+    Change("resting", "the database was restored from a backup", "held"),
     Change("held", "a person gives it to the nodes", "queued"),
     Change("over", "a person gives it to the nodes", "queued"),
 )
 """A run of a pool in the database. A process that owns one run for a moment leaves it in the state in which it was."""
+
+
+class KeyKnownError(Exception):
+    """A run was not created because there is one of its key; ``run`` is its id."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(run)
 
 
 class FleetFacts(NamedTuple):
@@ -68,6 +84,7 @@ class FleetFacts(NamedTuple):
         pools: The queues that it takes runs from.
         labels: What runs may need.
         lease_s: How long its right to own runs lasts after a beat.
+        reads: The level of journals that it reads.
     """
 
     name: str
@@ -77,6 +94,7 @@ class FleetFacts(NamedTuple):
     pools: Sequence[str] = (POOL,)
     labels: Sequence[str] = ()
     lease_s: float = LEASE_S
+    reads: int = READS
 
 
 class Taken(NamedTuple):

@@ -14,7 +14,7 @@ from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
-from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError
+from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError, UsageError
 from bartack.journal import BlobRef, Entry
 from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
@@ -152,6 +152,20 @@ class Team:
         if not found or (found[0] != asked and len(found) > 1):
             raise RunNotFoundError(asked, tuple(found[:5]))
         return found[0]
+
+    def find_key(self, team: str, key: str) -> str | None:
+        """The id of the run of a key; ``None`` if the team has none.
+
+        Raises:
+            UsageError: There is no such team.
+        """
+        self.check()
+        if not self._session.rows("SELECT 1 FROM bartack.team WHERE name = %s", team):
+            raise UsageError(
+                "--team", f"{self.name} has no team {team!r}; make it with: bartack teams set {team}"
+            )
+        rows = self._session.rows("SELECT id FROM bartack.run WHERE team = %s AND key = %s", team, key)
+        return self._checked(rows[0][0]) if rows else None
 
     def place(self, run_id: str, runs: Path) -> Path:
         """The directory of a run below ``runs``, which names this database; made if it is not there.

@@ -94,6 +94,8 @@
     │   ├── NodeStartError               BT366
     │   ├── NodeVersionError             BT367
     │   ├── WorkspaceGoneError           BT368
+    │   ├── NoNodeError                  BT376
+    │   ├── RunHeldError                 BT377
     │   └── ServiceError                 BT379
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)

@@ -641,7 +641,7 @@ class WorkspaceCarryError(RunError, code="BT355"):
     problem: str
     remedy = (
         "Ignore the files that the message names (.gitignore) if the run does not need them, or follow its advice. A path that all "
-        "nodes have needs no copy: carry = \"shared\"."
+        'nodes have needs no copy: carry = "shared".'
     )
 
     def describe(self) -> str:
@@ -733,6 +733,24 @@ class WorkspaceGoneError(NodeError, code="BT368"):
     run: str
     workspace: str
     remedy = "Bring the workspace back, then run 'bartack queue add RUN'."
+
+
+@message("{run} waits for a node: {problem}")
+class NoNodeError(NodeError, code="BT376"):
+    """No node of the database has fitted a run for a minute. The run stays queued, and the first node that fits takes it."""
+
+    run: str
+    problem: str
+    remedy = "Start a node with that pool and these labels: bartack node run --on DATABASE --pool NAME --label LABEL."
+
+
+@message("{run} is held: {reason}")
+class RunHeldError(NodeError, code="BT377"):
+    """Nodes do not continue this run by themselves. Nothing of it is lost."""
+
+    run: str
+    reason: str
+    remedy = "Remove the reason, then give it back to the nodes: bartack resume RUN --on DATABASE."
 
 
 @message("the service: {problem}")

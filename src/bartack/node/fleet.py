@@ -32,7 +32,9 @@ from bartack.core.trust import make_private
 from bartack.depot.fleet import Fleet
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
-from bartack.errors import DepotUnavailableError, NodeRunningError
+from bartack.depot.timetable import Timetable
+from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningError
+from bartack.node._chores import LOST, Chores
 from bartack.node._core import REST_AFTER_S, Policy
 from bartack.node._fleet_core import (
     HOLD_S,
@@ -50,8 +52,10 @@ from bartack.node._fleet_core import (
     StopRun,
     WorkEnd,
 )
+from bartack.node._reports import FleetEvents
 from bartack.node._work import RunWork
 from bartack.supervision.process.lease import LeasePage
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 LOOK_S: Final = 1.0
 """The longest time between two looks at the queue: a beat that has seen something wakes the node sooner."""
@@ -89,6 +93,7 @@ class FleetSettings(NamedTuple):
         policy: How patient it is.
         hold_s: How long its runs stand still before it stops them.
         clock: What time it is.
+        telemetry: Takes the events of the node.
     """
 
     team: Team
@@ -105,6 +110,7 @@ class FleetSettings(NamedTuple):
     policy: Policy = Policy()
     hold_s: float = HOLD_S
     clock: Clock = SystemClock()
+    telemetry: Telemetry = NO_TELEMETRY
 
     @property
     def runs(self) -> Path:
@@ -142,6 +148,30 @@ class _Life:
             os.close(self._lease)
             raise
         self._works: dict[tuple[int, int], RunWork] = {}
+        self._ids: set[str] = set()
+        self._mutex = threading.Lock()
+        self._chores = Chores(
+            self.fleet,
+            Timetable(settings.team),
+            settings.runs,
+            self._put_aside,
+            settings.say,
+            wake,
+            settings.clock,
+        )
+        self._chores.start()
+
+    def _put_aside(self, directory: Path) -> Path | None:
+        """Rename the directory of a run, unless there is work on the run here; from any thread."""
+        with self._mutex:
+            if directory.name in self._ids:
+                return None
+            return directory.rename(directory.with_name(f"{LOST}{directory.name}"))
+
+    @property
+    def misfit(self) -> DepotSchemaError | None:
+        """Why this version does not work with the database any more."""
+        return self._chores.misfit
 
     @property
     def lease(self) -> LeaseView:
@@ -152,6 +182,8 @@ class _Life:
     def begin(self, run: Taken) -> None:
         """Begin the work on a run."""
         settings = self._settings
+        with self._mutex:
+            self._ids.add(run.id)
         self._works[run.no, run.fence] = RunWork(
             run,
             self.fleet,
@@ -174,6 +206,8 @@ class _Life:
     def forget(self, run: Taken) -> None:
         """The work on a run is over."""
         self._works.pop((run.no, run.fence), None)
+        with self._mutex:
+            self._ids.discard(run.id)
 
     def close(self) -> None:
         """End it, with all hubs that are left."""
@@ -181,6 +215,7 @@ class _Life:
             work.kill()
         for work in self._works.values():
             work.join(CLOSE_S)
+        self._chores.close()
         self.fleet.close()
         os.close(self._lease)
 
@@ -195,6 +230,8 @@ class FleetLoop:
     def __init__(self, settings: FleetSettings) -> None:
         self._settings = settings
         self._core = FleetCore(settings.slots, settings.policy, settings.hold_s)
+        self._events = FleetEvents(settings.telemetry, settings.name, settings.slots)
+        self._misfit: DepotSchemaError | None = None
         self._life: _Life | None = None
         self._has_joined = False
         self._signals = 0
@@ -208,6 +245,7 @@ class FleetLoop:
         Raises:
             NodeRunningError: Another node has this seat.
             DepotError: The database cannot be used at all.
+            DepotSchemaError: The tables have become those of a version that this one does not work with; the node has drained.
         """
         make_private(self._settings.seat)
         make_private(self._settings.runs)
@@ -217,6 +255,8 @@ class FleetLoop:
                     self._wait()
             finally:
                 self._end_life()
+        if self._misfit is not None:
+            raise self._misfit
 
     def _look(self) -> bool:
         """Let the core decide, and carry out what it wants, until it wants nothing more; whether the node has ended."""
@@ -228,10 +268,18 @@ class FleetLoop:
                 self._life.forget(run)
             self._core.work_ended(run, end, now)
         lease = LeaseView("live", is_valid=True) if self._life is None else self._life.lease
-        self._core.look(now, lease, self._signals)
+        self._core.look(now, lease, self._stops())
         while outputs := self._core.take():
             self._carry_out(outputs)
+        self._events.look(self._core.state, len(self._core.owned), now.s)
         return self._core.state == "ended"
+
+    def _stops(self) -> int:
+        """How many reasons to stop there were: signals, and a database that this version does not work with any more."""
+        if self._misfit is None and self._life is not None and self._life.misfit is not None:
+            self._misfit = self._life.misfit
+            self._settings.say(f"it ends: {self._misfit}")
+        return max(self._signals, int(self._misfit is not None))
 
     def _carry_out(self, outputs: list[Output]) -> None:
         is_away = False
@@ -246,6 +294,9 @@ class FleetLoop:
                         raise
                     is_away = True
                     self._core.no_answer(str(error))
+                    self._events.away(str(error), self._now().s)
+                else:
+                    self._events.answered(self._now().s)
 
     def _ask(self, statement: Join | ClaimRuns | GiveBack) -> None:
         """Send a statement to the database, and report its answer."""
@@ -254,6 +305,7 @@ class FleetLoop:
             self._life = _Life(self._settings, self._wake, self._work_ended)
             self._has_joined = True
             core.joined()
+            self._events.joined(self._life.fleet.node.id)
             return
         assert self._life is not None
         fleet = self._life.fleet
@@ -266,6 +318,7 @@ class FleetLoop:
         refuses = statement.refuses
         found = fleet.give_back(statement.run, state, due_us, why, verdict.strikes, refuses=refuses)
         core.given_back(statement.run, found)
+        self._events.given_back(statement.run, verdict, found, self._now().s)
 
     def _act(self, action: BeginRun | StopRun | KillRun | EndLife | Note) -> None:
         if isinstance(action, Note):
@@ -275,6 +328,7 @@ class FleetLoop:
         match action:
             case BeginRun(run):
                 self._life.begin(run)
+                self._events.begun(run, self._now().s)
             case StopRun(run):
                 self._life.stop(run)
             case KillRun(run):

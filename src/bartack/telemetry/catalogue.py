@@ -861,6 +861,114 @@ class DeadLetterPurged(Event, frozen=True, kw_only=True, gc=False):
     reason: Metadata[str]
 
 
+class NodeJoined(Event, frozen=True, kw_only=True, gc=False):
+    """A process became a node of a database, under a number that is never used again."""
+
+    name = "node.joined"
+
+    slots: Measurement[int]
+    node: Metadata[str]
+    number: Metadata[int]
+
+
+class NodeHeld(Event, frozen=True, kw_only=True, gc=False):
+    """The runs of a node stand still, because its lease was not renewed in time."""
+
+    name = "node.held"
+
+    runs: Measurement[int]
+    node: Metadata[str]
+
+
+class NodeFreed(Event, frozen=True, kw_only=True, gc=False):
+    """The runs of a node continue after they have stood still for ``duration_ns``."""
+
+    name = "node.freed"
+
+    runs: Measurement[int]
+    duration_ns: Measurement[int]
+    node: Metadata[str]
+
+
+class NodeLeft(Event, frozen=True, kw_only=True, gc=False):
+    """A node has ended in order."""
+
+    name = "node.left"
+
+    node: Metadata[str]
+
+
+class NodeDead(Event, frozen=True, kw_only=True, gc=False):
+    """A node has learned that it was declared dead; its runs belong to others."""
+
+    name = "node.dead"
+
+    runs: Measurement[int]
+    node: Metadata[str]
+
+
+class RunClaimed(Event, frozen=True, kw_only=True, gc=False):
+    """A node has begun to own a run."""
+
+    name = "run.claimed"
+
+    node: Metadata[str]
+    run: Metadata[str]
+    fence: Metadata[int]
+
+
+class RunTakenOver(Event, frozen=True, kw_only=True, gc=False):
+    """A node has begun to own a run whose last node has died, for the ``strikes``-th time without progress."""
+
+    name = "run.taken_over"
+
+    strikes: Measurement[int]
+    node: Metadata[str]
+    run: Metadata[str]
+    fence: Metadata[int]
+
+
+class RunReleased(Event, frozen=True, kw_only=True, gc=False):
+    """A node has given a run back, which is in ``state`` now."""
+
+    name = "run.released"
+
+    duration_ns: Measurement[int]
+    node: Metadata[str]
+    run: Metadata[str]
+    state: Metadata[str]
+    reason: Metadata[str]
+
+
+class RunHeld(Event, frozen=True, kw_only=True, gc=False):
+    """A node has given a run back, and no node continues it by itself."""
+
+    name = "run.held"
+
+    duration_ns: Measurement[int]
+    node: Metadata[str]
+    run: Metadata[str]
+    reason: Metadata[str]
+
+
+class DepotAway(Event, frozen=True, kw_only=True, gc=False):
+    """The database of a node does not answer."""
+
+    name = "depot.away"
+
+    node: Metadata[str]
+    problem: Metadata[str]
+
+
+class DepotBack(Event, frozen=True, kw_only=True, gc=False):
+    """The database of a node answers again after ``duration_ns``."""
+
+    name = "depot.back"
+
+    duration_ns: Measurement[int]
+    node: Metadata[str]
+
+
 class TelemetryHandlerFailed(Event, frozen=True, kw_only=True, gc=False):
     """A handler raised and was detached. ``event`` names the event it was called with."""
 

@@ -60,7 +60,7 @@ def test_a_value_is_read_as_what_the_setting_is(
     assert getattr(getattr(found, section), key) == value
 
 
-LINES = ("name", "description", "author", "homepage", "repository", "license")
+LINES = ("name", "team", "pool", "description", "author", "homepage", "repository", "license")
 VALUES = {"file": " ", "workspace": " ", "secret_file": "two\nlines", **dict.fromkeys(LINES, "two\nlines")}
 """What a setting refuses that accepts almost any text."""
 

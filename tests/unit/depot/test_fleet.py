@@ -2,91 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
 from functools import partial
-from itertools import count
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from tests.postgres import new_database
+from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
-from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.fleet import Fleet
-from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.taken import FleetFacts, Taken
-from bartack.depot.team import Team
+from bartack.depot.taken import Taken
 from bartack.errors import BartackError, BlobMissingError, JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.shared import Commit
-from bartack.supervision.process.lease import LeasePage
-
-LEASE_S = 60.0
-"""So that no beat comes by itself: tests call for them."""
-_numbers = count()
-
-
-class Yard:
-    """A database, its runs and its nodes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.team = Team(Elsewhere(new_database()))
-        self.database = Database(self.team.where.on)
-        self._fleets: list[tuple[Fleet, int]] = []
-
-    def submit(self, pool: str = "default", priority: int = 0, needs: tuple[str, ...] = ()) -> str:
-        run_id = f"run-20260101-000000-{next(_numbers):08x}"
-        run = PostgresRun(self.folder / run_id, self.database)
-        run.path.mkdir()
-        run.create((), program=b"")
-        self.team.enqueue(run_id, pool, priority, needs)
-        return run_id
-
-    def node(
-        self, name: str = "one", pools: tuple[str, ...] = ("default",), labels: tuple[str, ...] = ()
-    ) -> Fleet:
-        page, fd = LeasePage.create()
-        seat = self.folder / f"seat-{uuid4()}"
-        seat.mkdir()
-        facts = FleetFacts(name, seat, "boot", 4, pools, labels, LEASE_S)
-        made = Fleet(self.database, facts, page, lambda: None)
-        self._fleets.append((made, fd))
-        return made
-
-    def beat(self, fleet: Fleet) -> None:
-        self.rows("SELECT * FROM bartack.beat_fleet(%s)", fleet.node.id)
-
-    def make_late(self, fleet: Fleet) -> None:
-        self.rows("UPDATE bartack.node SET until = until - interval '1 day' WHERE id = %s", fleet.node.id)
-
-    def make_steady(self, fleet: Fleet) -> None:
-        self.rows("UPDATE bartack.node SET steady = steady - interval '1 day' WHERE id = %s", fleet.node.id)
-
-    def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        return self.database.shared.rows(statement, *values)
-
-    def state(self, run_id: str) -> str:
-        place = self.team.queue_place(run_id)
-        assert place is not None
-        return place.state
-
-    def close(self) -> None:
-        for fleet, fd in self._fleets:
-            fleet.close()
-            os.close(fd)
-        self.database.close()
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path)
-    yield made
-    made.close()
 
 
 def append(fleet: Fleet, run: Taken, folder: Path) -> BartackError | None:

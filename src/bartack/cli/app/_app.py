@@ -80,6 +80,13 @@ COMMANDS: Final = (
     Listed("operate", "mcp", "project._mcp:mcp", "Serve runs as tools of an MCP client."),
     Listed("operate", "db", "nodes._db:db", "Prepare and check a database that keeps runs."),
     Listed("operate", "nodes", "nodes._fleet:nodes", "List and drain the nodes of a database."),
+    Listed("operate", "teams", "nodes._teams:teams", "List and limit the teams of a database."),
+    Listed(
+        "operate",
+        "schedules",
+        "nodes._timetable:schedules",
+        "Start runs at fixed times on the nodes of a database.",
+    ),
     Listed("operate", "move", "nodes._db:move", "Keep a run in a database from now on."),
     Listed("operate", "pull", "nodes._db:pull", "Take a run out of a database."),
     Listed("operate", "clean", "runs._clean:clean", "Delete runs that have ended."),

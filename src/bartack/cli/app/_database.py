@@ -10,13 +10,15 @@ import msgspec
 
 from bartack.cli.app._grouped import grouped
 from bartack.cli.app._options import ON
-from bartack.errors import UsageError
+from bartack.errors import DepotError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bartack.depot.elsewhere import Elsewhere
+    from bartack.depot.elsewhere import Elsewhere, Home
     from bartack.depot.team import Team
+    from bartack.depot.upkeep import Wait
+    from bartack.runtime.rundir.layout import RunDir
 
 ON_HELP: Final = "a PostgreSQL database (postgresql://… or service:NAME)"
 INSECURE_HELP: Final = (
@@ -86,11 +88,69 @@ database_options = grouped(
 """Adds the options to a command; it receives them together, as ``kept``."""
 
 
+class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """The options of ``bartack run`` that say whose run it is in a database."""
+
+    team: str = ""
+    key: str = ""
+
+    def home(self, where: Elsewhere | None, *, is_for_nodes: bool) -> Home | None:
+        """Where the run is to be kept; without a team, that of the settings is meant.
+
+        Raises:
+            UsageError: The options do not go together.
+        """
+        if (self.team or self.key) and not is_for_nodes:
+            problem = (
+                "--team and --key are for runs on the nodes of a database: add --on DATABASE, without --here"
+            )
+            raise UsageError("bartack run", problem)
+        if where is None:
+            return None
+        from bartack.depot.elsewhere import Home  # noqa: PLC0415 - other runs start faster without it
+        from bartack.depot.taken import TEAM  # noqa: PLC0415 - likewise
+
+        return Home(where, self.team if is_for_nodes else TEAM, self.key)
+
+
+submit_options = grouped(
+    "submitted",
+    SubmitOptions,
+    (
+        click.option(
+            "--team", default="", metavar="NAME", help="With --on: the team whose run it is (run.team)."
+        ),
+        click.option(
+            "--key",
+            default="",
+            metavar="KEY",
+            help="With --on: if the team has a run of this key, show that run and make none.",
+        ),
+    ),
+)
+"""Adds the options to a command; it receives them together, as ``submitted``."""
+
+
 def open_team(where: Elsewhere) -> Team:
     """The runs of a database."""
     from bartack.depot.team import Team  # noqa: PLC0415 - only these commands need it
 
     return Team(where)
+
+
+def wait_of(run: RunDir) -> Wait | None:
+    """Why a run in a database is not active; ``None`` if it is not one of nodes, or the database does not answer."""
+    where = run.where if run.is_kept_elsewhere and not run.is_of_node else None
+    if where is None:
+        return None
+    from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - other runs are shown faster without it
+
+    team = open_team(where)
+    with team.database:
+        try:
+            return Upkeep(team).wait_of(run.id)
+        except DepotError:
+            return None
 
 
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:

@@ -67,6 +67,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.ScheduleError: Exit.USAGE,
     errors.ScheduleNotFoundError: Exit.NOT_FOUND,
     errors.NodeRunningError: Exit.OWNED,
+    errors.RunHeldError: Exit.NOT_ACTIVE,
+    errors.DepotSchemaError: Exit.USAGE,
     errors.RunNotActiveError: Exit.NOT_ACTIVE,
     errors.HubStoppedError: Exit.TIMED_OUT,
     errors.RunNotFinishedError: Exit.NOT_ACTIVE,

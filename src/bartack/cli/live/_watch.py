@@ -16,7 +16,7 @@ from typing import Final
 import click
 import msgspec
 
-from bartack.cli.app._database import shows_database
+from bartack.cli.app._database import shows_database, wait_of
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import json_option
@@ -29,7 +29,7 @@ from bartack.cli.live._views import View
 from bartack.config.load import Config, kept_sets, load_config
 from bartack.core.closing import Closing
 from bartack.depot import user_depot
-from bartack.errors import BartackError, DepotUnavailableError, RunNotFoundError
+from bartack.errors import BartackError, DepotUnavailableError, NoNodeError, RunHeldError, RunNotFoundError
 from bartack.journal import Entry
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.hub.launch import EXIT_CODES
@@ -46,6 +46,8 @@ REDRAW_S: Final = 0.5
 """How often the view is drawn when nothing changes: it shows how long steps take."""
 AWAY_S: Final = 0.5
 """How long to wait for a database that does not answer before the next attempt."""
+WAIT_S: Final = 5.0
+"""How often to look what keeps a run of a database waiting."""
 PAUSE_S: Final = 0.1
 """After something was read, the journal is left alone for this long: a busy run would wake this process all the time."""
 LOOK_S: Final = 1.0
@@ -115,7 +117,19 @@ def watch_run(run: RunDir, chosen: ViewName, command: str) -> Exit:
         if is_answered:
             _note_stored(run)
             return Exit.WAITING
+        _raise_if_held(run, followed.state)
         return _finish(run, followed.state, config, as_json=chosen == "json")
+
+
+def _raise_if_held(run: RunDir, state: State) -> None:
+    """Raise if the nodes of a database do not continue a run that has not ended.
+
+    Raises:
+        RunHeldError: They do not.
+    """
+    wait = None if state.ended is not None else wait_of(run)
+    if wait is not None and isinstance(wait.problem, RunHeldError):
+        raise wait.problem
 
 
 def _note_stored(run: RunDir) -> None:
@@ -161,6 +175,7 @@ class FollowedRun(Closing):
         self._view: View | None = None
         self._recorded: list[Recorded] = []
         self._deadlock: tuple[float, Sequence[str]] = (0.0, ())
+        self._looks_at, self._noted = 0.0, ""
         self._begin()
 
     def _begin(self) -> None:
@@ -259,7 +274,21 @@ class FollowedRun(Closing):
                 or (has_left and not self._is_answered_here(view))
             ):
                 return
+            self._note_wait()
             self._wait(changed=self._follower.spans.last_seq != before)
+
+    def _note_wait(self) -> None:
+        """Report once what keeps a run of a database waiting, if a person has to do something about it."""
+        now = time.monotonic()
+        if now < self._looks_at or self._run.is_active():
+            return
+        self._looks_at = now + WAIT_S
+        wait = wait_of(self._run)
+        problem = None if wait is None else wait.problem
+        if isinstance(problem, NoNodeError) and str(problem) != self._noted:
+            self._noted = str(problem)
+            write_note(printable(f"{problem} [{problem.code}]"))
+            write_note(f"  {printable(problem.remedy)}")
 
     def close(self) -> None:
         """Read no longer."""

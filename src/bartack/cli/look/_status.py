@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bartack.cli.app._database import shows_database
+from bartack.cli.app._database import shows_database, wait_of
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
@@ -118,6 +118,8 @@ class RunFacts(msgspec.Struct):
     rests_for: str = ""
     pipeline: Progress | None = None
     """The progress of a run of the pipeline."""
+    queue: str = ""
+    """What a run that nodes of a database are to run waits for."""
 
 
 @click.command(short_help="List the runs, or show the state of one.")
@@ -263,7 +265,16 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
         rests_until=iso(state.rests_until) if state.rests_until and not active else "",
         rests_for="" if active else state.rests_for,
         pipeline=progress,
+        queue="" if active else _describe_wait(run),
     )
+
+
+def _describe_wait(run: RunDir) -> str:
+    """What a run of a database waits for, with what a person can do about it."""
+    wait = wait_of(run)
+    if wait is None or wait.state not in {"queued", "held"}:
+        return ""
+    return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
 
 
 def _worker(worker: WorkerState, state: State, *, active: bool) -> WorkerFacts:
@@ -349,6 +360,8 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
 
 def _describe_queued(facts: RunFacts) -> str:
     """What a run waits for in the queue; empty if it is not there."""
+    if facts.queue:
+        return printable(facts.queue)
     standing = user_depot().find(facts.run)
     if standing is None or standing.state not in {"queued", "held"} or standing.job.path != facts.dir:
         return ""

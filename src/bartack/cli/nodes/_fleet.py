@@ -6,7 +6,8 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Final
 
 import click
@@ -19,7 +20,8 @@ from bartack.cli.app._grouped import grouped
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
 from bartack.depot.elsewhere import Elsewhere
-from bartack.errors import UsageError
+from bartack.errors import ConfigError, UsageError
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 LEASE_S: Final = 5.0
 SHORTEST_S: Final = 3.0
@@ -121,23 +123,48 @@ def run_fleet(
         if options.state_dir
         else team.where.place_in(user_home() / "nodes")
     )
-    settings = FleetSettings(
-        team=team,
-        name=options.name or socket.gethostname(),
-        seat=seat,
-        slots=slots,
-        pools=options.pools or ("default",),
-        labels=(*options.labels, *own_labels()),
-        lease_s=options.lease_s or LEASE_S,
-        boot=boot_id(),
-        say=say,
-        environ=hub_environment(os.environ),
-        rest_after_s=own.rest_after_s if rest_after is None else rest_after,
-    )
-    say(f"node {settings.name} of {team.name}, {slots} runs at a time, pools {', '.join(settings.pools)}")
-    FleetLoop(settings).run()
+    with node_telemetry(wanted=own.otel) as telemetry:
+        settings = FleetSettings(
+            team=team,
+            name=options.name or socket.gethostname(),
+            seat=seat,
+            slots=slots,
+            pools=options.pools or ("default",),
+            labels=(*options.labels, *own_labels()),
+            lease_s=options.lease_s or LEASE_S,
+            boot=boot_id(),
+            say=say,
+            environ=hub_environment(os.environ),
+            rest_after_s=own.rest_after_s if rest_after is None else rest_after,
+            telemetry=telemetry,
+        )
+        say(f"node {settings.name} of {team.name}, {slots} runs at a time, pools {', '.join(settings.pools)}")
+        FleetLoop(settings).run()
     say("the node has ended")
     return Exit.OK
+
+
+@contextmanager
+def node_telemetry(*, wanted: bool) -> Generator[Telemetry]:
+    """What takes the events of a node: OpenTelemetry, if the user's own settings say so.
+
+    Raises:
+        ConfigError: OpenTelemetry is not installed.
+    """
+    if not wanted:
+        yield NO_TELEMETRY
+        return
+    try:
+        from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - an optional dependency
+    except ImportError as error:
+        problem = f"OpenTelemetry is not installed ({error.name}); install bartack[otel]"
+        raise ConfigError("bartack.toml: node.otel", problem) from None
+    telemetry = Telemetry()
+    bridge = attach_otel(telemetry)
+    try:
+        yield telemetry
+    finally:
+        bridge.close()
 
 
 def own_labels() -> tuple[str, ...]:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import ago, complete_run, locate, note_unreadable, paint_status, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, printable, write_note
 from bartack.cli.look._age import changed_before, parse_age
 from bartack.cli.runs._clean_trees import clear_trees, count_trees, write_cleared
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
 from bartack.runtime.client.manage import delete_run
 from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, summarise
@@ -29,6 +31,7 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.origin import check_own
 
 if TYPE_CHECKING:
+    from bartack.depot.upkeep import Upkeep
     from bartack.pipeline.worktree.old_worktrees import Cleared
 
 
@@ -42,6 +45,14 @@ class Candidate(msgspec.Struct):
     worktrees: int = 0
 
 
+class _Facts(msgspec.Struct):
+    """What the summary of a run says about its age."""
+
+    status: str = ""
+    updated_at: str = ""
+
+
+# Long because its options and its help are part of it; the functions that it calls do the work.
 @click.command(short_help="Delete runs that have ended.")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @click.option(
@@ -52,6 +63,10 @@ class Candidate(msgspec.Struct):
 )
 @click.option("--unfinished", is_flag=True, help="Also delete named runs that could still be resumed.")
 @click.option("--worktrees", is_flag=True, help="Remove only the worktrees of these runs; keep the runs.")
+@click.option(
+    "--on", default="", metavar="DATABASE", help=f"Delete runs of {ON_HELP}, whichever machine has run them."
+)
+@click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 @click.option("--dry-run", is_flag=True, help="Only list the runs that would be deleted.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @workspace_option
@@ -60,7 +75,9 @@ def clean(
     runs: tuple[str, ...],
     age: str | None,
     workspace: str,
+    on: str,
     *,
+    insecure: bool,
     unfinished: bool,
     worktrees: bool,
     dry_run: bool,
@@ -74,11 +91,19 @@ def clean(
 
     Before the command removes the worktrees of a run, it commits all changes in them to their branches and archives ignored
     files. It keeps a worktree, and its run, unless all its content is saved elsewhere.
+
+    With --on DATABASE the command deletes runs of that database, 100 at a time. Large values that no run holds any more are
+    removed a day later.
     """
     if unfinished and not runs:
         raise UsageError("bartack clean", "--unfinished needs the names of the runs")
-    chosen = _choose(runs, workspace, unfinished=unfinished)
     before = None if age is None else datetime.now(UTC) - parse_age(age, "bartack clean")
+    if on:
+        if worktrees:
+            raise UsageError("bartack clean", "--worktrees is for runs of this machine: leave out --on")
+        upkeep, found = _find_in_database(Elsewhere(on, insecure), runs, before, unfinished=unfinished)
+        return _clean_database(upkeep, found, dry_run=dry_run, yes=yes, as_json=as_json)
+    chosen = _choose(runs, workspace, unfinished=unfinished)
     candidates = [
         (run, Candidate(run.id, summary.status, summary.updated_at, _size(run.path), _count_trees(run)))
         for run, summary in chosen
@@ -101,6 +126,46 @@ def clean(
         write_json({"deleted": agreed, "runs": shown, **parts})
     else:
         write_cleared(Screen(sys.stdout), cleared)
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _find_in_database(
+    where: Elsewhere, names: tuple[str, ...], before: datetime | None, *, unfinished: bool
+) -> tuple[Upkeep, list[Candidate]]:
+    """The runs of a database to delete."""
+    from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - only these runs need it
+
+    team = open_team(where)
+    wanted = {team.find(name) for name in names}
+    found: list[Candidate] = []
+    upkeep = Upkeep(team)
+    for one in upkeep.iter_unowned():
+        facts = msgspec.json.decode(one.summary, type=_Facts)
+        has_ended = facts.status in TERMINAL
+        if one.id in wanted and not has_ended and not unfinished:
+            reason = f"{one.id} is {facts.status} and could be resumed; --unfinished includes it"
+            raise UsageError("bartack clean", reason)
+        if (one.id in wanted if wanted else has_ended) and (
+            before is None or changed_before(facts.updated_at, before)
+        ):
+            found.append(Candidate(one.id, facts.status, facts.updated_at, one.size_bytes))
+    return upkeep, found
+
+
+def _clean_database(
+    upkeep: Upkeep, found: list[Candidate], *, dry_run: bool, yes: bool, as_json: bool
+) -> Exit:
+    if not as_json:
+        _write(Screen(sys.stdout), found)
+    agreed = bool(found) and not dry_run and (yes or _ask("", len(found), as_json=as_json))
+    gone = upkeep.remove([facts.run for facts in found]) if agreed else set[str]()
+    failed = {facts.run: "a process owns it" for facts in found if agreed and facts.run not in gone}
+    if as_json:
+        runs = msgspec.to_builtins(found)
+        write_json({"deleted": agreed, "runs": runs, "worktrees": {}, "failed": failed})
+    else:
+        for run, reason in failed.items():
+            write_note(f"{run} is not deleted: {reason}")
     return Exit.FAILED if failed else Exit.OK
 
 

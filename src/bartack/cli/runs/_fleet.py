@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bartack.cli.app._database import open_team
@@ -9,12 +11,24 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._watch import watch_run
+from bartack.errors import DepotError
+from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
     from bartack.cli.app._database import DatabaseOptions
     from bartack.cli.live._choose import ViewName
-    from bartack.depot.elsewhere import Elsewhere
-    from bartack.runtime.rundir.layout import RunDir
+    from bartack.depot.elsewhere import Elsewhere, Home
+
+
+def find_known(home: Home, runs: Path) -> RunDir | None:
+    """The run of a key, with a directory below ``runs``; ``None`` if there is none.
+
+    Raises:
+        UsageError: There is no such team.
+    """
+    team = open_team(home.where)
+    found = team.find_key(home.team, home.key)
+    return None if found is None else RunDir(team.place(found, runs))
 
 
 def queue_for_nodes(run: RunDir, where: Elsewhere, kept: DatabaseOptions, priority: int | None) -> None:
@@ -37,6 +51,8 @@ def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
     """Show a run that is queued, until it has ended or a person leaves the view; only name it with ``detach``."""
     if not detach:
         return watch_run(run, view, "attach")
+    with suppress(DepotError):
+        run.check_readable()  # its journal comes here, by which commands find it in this workspace
     if view == "json":
         write_json({"run": run.id, "dir": str(run.path), "state": "queued", "reason": ""})
     else:

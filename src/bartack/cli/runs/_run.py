@@ -7,6 +7,7 @@ The run itself is created and driven by ``runtime/hub``; a view (``live/_choose.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,13 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from bartack.cli.app._database import DatabaseOptions, database_options, open_team
+from bartack.cli.app._database import (
+    DatabaseOptions,
+    SubmitOptions,
+    database_options,
+    open_team,
+    submit_options,
+)
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import is_given, json_option
@@ -28,7 +35,8 @@ from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config
 from bartack.config.project import PATCHWORK
-from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.elsewhere import Elsewhere, Home
+from bartack.depot.taken import KeyKnownError
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
@@ -78,6 +86,7 @@ run_as_option = click.option(
 @pipeline_options
 @detach_options
 @database_options
+@submit_options
 @wait_option
 @run_as_option
 @view_option
@@ -90,6 +99,7 @@ def run(
     options: PipelineOptions,
     detaching: DetachOptions,
     kept: DatabaseOptions,
+    submitted: SubmitOptions,
     workers: tuple[str, ...],
     given: str | None,
     run_as: str | None,
@@ -124,7 +134,7 @@ def run(
     """
     place = Path(workspace).resolve()
     detaching.check(is_for_nodes=kept.is_for_nodes)
-    where = kept.where("bartack run")
+    home = submitted.home(kept.where("bartack run"), is_for_nodes=kept.is_for_nodes)
     shown = Shown(choose_view(view, "bartack run", as_json=as_json), wait)
     with _repeatable(detaching, place, options) as earlier:
         if earlier is not None:
@@ -132,13 +142,28 @@ def run(
                 earlier, load_config(place, kept_sets(earlier.path)), detaching, as_json=shown.as_json
             )
         if program is None:
-            _refuse_pipeline(run_as, where)
+            _refuse_pipeline(run_as, home)
             return _run_pipeline(options, place, detaching, shown)
         options.check_absent()
-        request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
-        request.input, request.no_input, request.run_as = _read_input(given), options.no_input, run_as or ""
+        request = make_request(program, args, workers, given)
+        request.no_input, request.run_as = options.no_input, run_as or ""
         request.start_key = detaching.start_key
-        return _run_program(request, options, place, detaching, shown, kept, where)
+        if home is not None and kept.is_for_nodes:
+            return _submit(request, options, place, detaching, shown, kept, home)
+        return _run_program(request, options, place, detaching, shown, home)
+
+
+def make_request(
+    program: str, args: Sequence[str], workers: tuple[str, ...], given: str | None
+) -> RunRequest:
+    """What is to be run, from the arguments of the command.
+
+    Raises:
+        UsageError: They do not go together.
+    """
+    request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
+    request.input = _read_input(given)
+    return request
 
 
 class Shown(NamedTuple):
@@ -179,25 +204,54 @@ def _run_program(
     place: Path,
     detaching: DetachOptions,
     shown: Shown,
-    kept: DatabaseOptions,
-    where: Elsewhere | None,
+    home: Home | None,
 ) -> Exit:
     config = load_config(place, options.sets)
-    made = create_run(
-        request,
-        place,
-        config,
-        options.sets,
-        note=lambda text: write_note(printable(text)),
-        warn=_warn,
-        kept=where,
-    )
-    if where is not None and kept.is_for_nodes:
-        return _give_to_nodes(made, where, kept, detaching.priority, shown, detach=detaching.detach)
+    made = _create(request, options, place, config, home)
     if detaching.detach:
         return _detach(made, config, detaching, as_json=shown.as_json)
     view = shown.open(made, config, "started", no_input=options.no_input)
     return _left(made, config, view, _drive(made, config, view, as_json=shown.as_json))
+
+
+def _create(
+    request: RunRequest, options: PipelineOptions, place: Path, config: Config, home: Home | None
+) -> RunDir:
+    def note(text: str) -> None:
+        write_note(printable(text))
+
+    return create_run(request, place, config, options.sets, note=note, warn=_warn, home=home)
+
+
+def _submit(
+    request: RunRequest,
+    options: PipelineOptions,
+    place: Path,
+    detaching: DetachOptions,
+    shown: Shown,
+    kept: DatabaseOptions,
+    home: Home,
+) -> Exit:
+    """Make a run for the nodes of a database, unless there is one of its key, and show it."""
+    from bartack.cli.runs._fleet import find_known, follow_queued  # noqa: PLC0415 - other runs start faster without it
+
+    config = load_config(place, options.sets)
+    chosen, runs = config.run, config.state_dir(place) / "runs"
+    home = home._replace(team=home.team or chosen.team)
+    found = find_known(home, runs)
+    if found is None:
+        try:
+            made = _create(request, options, place, config, home)
+        except KeyKnownError:  # another process has made it meanwhile
+            found = find_known(home, runs)
+            assert found is not None
+        else:
+            pool, needs = kept.pool or chosen.pool, kept.needs or tuple(chosen.needs)
+            kept = msgspec.structs.replace(kept, pool=pool, needs=needs)
+            priority = chosen.priority if detaching.priority is None else detaching.priority
+            return _give_to_nodes(made, home.where, kept, priority, shown, detach=detaching.detach)
+    write_note(f"there is a run of the key {printable(home.key)}: {found.id}")
+    return follow_queued(found, shown.view, detach=detaching.detach)
 
 
 def _give_to_nodes(
@@ -232,8 +286,8 @@ def _warn(warnings: str) -> None:
     write_note(warnings.rstrip())
 
 
-def _refuse_pipeline(run_as: str | None, where: Elsewhere | None) -> None:
-    if where is not None:
+def _refuse_pipeline(run_as: str | None, home: Home | None) -> None:
+    if home is not None:
         raise UsageError(
             "bartack run", "--on keeps runs of programs; the pipeline needs its workspace: name a FILE"
         )

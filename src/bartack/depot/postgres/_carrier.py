@@ -18,7 +18,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from bartack.depot.postgres._append import Append
 from bartack.depot.postgres._content import upload
+from bartack.depot.postgres._database import load_psycopg
 from bartack.errors import (
     BartackError,
     DepotRewoundError,
@@ -56,11 +58,17 @@ class Parcel:
 
 
 class Courier:
-    """The thread; see the module. One run has one commit under way at a time."""
+    """The thread; see the module. One run has one commit under way at a time.
+
+    Attributes:
+        counts: How many commits were sent, and with how many statements.
+    """
 
     def __init__(self, database: Database) -> None:
+        self.counts = 0, 0
         self._session = database.session()
         self._database = database
+        self._append = Append(load_psycopg())
         self._waiting: list[Parcel] = []
         self._changed = threading.Condition()
         self._ends = False
@@ -117,12 +125,9 @@ class Courier:
         batch = [parcel for parcel in batch if _upload(connection, parcel)]
         if not batch:
             return []
-        outcomes = dict(
-            connection.execute(
-                "SELECT run, outcome FROM bartack.append(%s, %s, %s, %s, %s, %s)",
-                _columns(batch),
-                binary=True,
-            ).fetchall()
+        self.counts = self.counts[0] + len(batch), self.counts[1] + 1
+        outcomes = self._append.send(
+            connection, [parcel.run for parcel in batch], [parcel.commit for parcel in batch]
         )
         doubtful = list[Parcel]()
         for parcel in batch:
@@ -176,18 +181,6 @@ def _upload(connection: Connection, parcel: Parcel) -> bool:
         parcel.done(error)
         return False
     return True
-
-
-def _columns(batch: Sequence[Parcel]) -> tuple[list[object], ...]:
-    commits = [parcel.commit for parcel in batch]
-    return (
-        [parcel.run for parcel in batch],
-        [one.fence for one in commits],
-        [one.seq for one in commits],
-        [one.last for one in commits],
-        [one.crc for one in commits],
-        [one.lines for one in commits],
-    )
 
 
 def _finish_all(batch: Sequence[Parcel], error: BartackError) -> None:

@@ -36,6 +36,8 @@ LOCK_MS: Final = 2_000
 ANSWER_S: Final = 15.0
 """A connection that is silent for longer while it is waited for is given up: the server hangs, or a machine between is gone."""
 CLOSE_S: Final = 0.5
+NEWER: Final = "BT001"
+"""What the database answers where a run was continued by a newer version (``stamp_owner`` in ``schema/0003.sql``)."""
 _SERVICE = re.compile(r"service:([A-Za-z0-9_.-]+)")
 _SECRETS: Final = frozenset({"password", "sslpassword", "oauth_client_secret"})
 _SETTINGS: Final = {
@@ -129,6 +131,8 @@ class Database(Closing):
         except self.transient as error:
             raise DepotUnavailableError(self.name, _text(error)) from error
         except self._psycopg.Error as error:
+            if error.sqlstate == NEWER:
+                raise _newer(self.name, _text(error)) from error
             raise DepotError(self.name, _text(error)) from error
 
     @cached_property
@@ -276,6 +280,12 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _newer(name: str, problem: str) -> DepotSchemaError:
+    error = DepotSchemaError(name, problem)
+    error.remedy = "Use the version of Bartack that has continued the run, or a newer one."
+    return error
 
 
 def _text(error: Exception) -> str:

@@ -14,13 +14,15 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import time
 from typing import Final, Protocol
 from uuid import UUID
 
 from bartack._version import __version__
 from bartack.core.closing import Closing
 from bartack.depot.postgres._database import Database, Session
-from bartack.depot.taken import LEASE_S
+from bartack.depot.postgres._schema import VERSION
+from bartack.depot.taken import LEASE_S, READS
 from bartack.errors import DepotError, DepotUnavailableError
 
 MARGIN_S: Final = 1.0
@@ -57,6 +59,7 @@ class Node(Closing):
     Attributes:
         id: Its number, never used twice.
         is_dead: The database has declared it dead.
+        beat_us: How long its last beat took.
 
     Args:
         database: Where the runs are.
@@ -70,6 +73,7 @@ class Node(Closing):
         self, database: Database, seat: UUID, boot: str, page: Page | None = None, lease_s: float = LEASE_S
     ) -> None:
         self.is_dead = False
+        self.beat_us = 0
         self._database = database
         self._page = page
         self._lease_s = lease_s
@@ -100,8 +104,9 @@ class Node(Closing):
     def _join(self, session: Session, seat: UUID, boot: str) -> int:
         """Become a node; returns its number."""
         name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
-        statement = "SELECT bartack.join_node(%s, %s, %s, %s, 0, %s)"
-        ((number,),) = session.rows(statement, name, seat, boot, __version__, self._lease_s)
+        statement = "SELECT bartack.join_node(%s, %s, %s, %s, 0, %s, %s, %s)"
+        values = name, seat, boot, __version__, self._lease_s, READS, VERSION
+        ((number,),) = session.rows(statement, *values)
         return int(number)
 
     def _leave(self) -> None:
@@ -121,6 +126,7 @@ class Node(Closing):
 
     def _beat(self, session: Session) -> None:
         sent = 0 if self._page is None else self._page.now_ns()
+        began = time.monotonic_ns()
         try:
             state = self._renew_there(session)
         except DepotUnavailableError:
@@ -128,6 +134,7 @@ class Node(Closing):
         except DepotError:
             session.drop()
             return
+        self.beat_us = (time.monotonic_ns() - began) // 1000
         if state in {"live", "draining"}:
             self._renew(sent)
         else:

@@ -29,7 +29,7 @@ from bartack.depot.postgres._lease import Page
 from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
-from bartack.depot.taken import LEASE_S
+from bartack.depot.taken import LEASE_S, TEAM, KeyKnownError
 from bartack.errors import DepotError, JournalLostError, JournalNotFoundError, JournalOwnershipLostError
 from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
 from bartack.journal.file import FileBlobs, check_beginning
@@ -41,7 +41,6 @@ from bartack.telemetry import NO_TELEMETRY, Telemetry
 if TYPE_CHECKING:
     from bartack.depot.postgres._database import Connection
 
-TEAM = "default"
 _ROW = (
     "SELECT r.no, r.team, r.at_least, r.marked, o.state, o.fence, o.alive, n.until > clock_timestamp(), "
     "(extract(epoch FROM CASE WHEN o.alive THEN n.until - n.lease ELSE o.seen END) * 1e6)::bigint "
@@ -75,6 +74,8 @@ class PostgresRun(FileRun):
 
     Attributes:
         page: Shows the processes of the run how long they may continue, while this process owns it.
+        team: Whose run it is, when it is created.
+        key: By what the team knows it, when it is created: there is one run of a key.
 
     Args:
         path: Its directory on this machine.
@@ -93,6 +94,8 @@ class PostgresRun(FileRun):
         super().__init__(path)
         self.database = database
         self.page = page
+        self.team = TEAM
+        self.key = ""
         self._lease_s = lease_s
         self._ownership: Ownership | None = None
 
@@ -217,21 +220,26 @@ class PostgresRun(FileRun):
             veil: See there.
             alive_us: See there.
             program: The files that another machine needs to continue the run, as one archive.
+
+        Raises:
+            KeyKnownError: There is a run of its key.
         """
         del durability
-        blobs = FetchedBlobs(
-            str(self.path), RunSource(self._session, 0, self.name, TEAM), RealDisk(), veil=veil
-        )
+        source = RunSource(self._session, 0, self.name, self.team)
+        blobs = FetchedBlobs(str(self.path), source, RealDisk(), veil=veil)
         commit = first_commit(first, blobs, clock, veil)
         with self._session.use() as connection, connection.transaction():
-            made = connection.execute(
-                "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)",
-                (self.id, TEAM, commit.last, commit.crc, commit.lines, alive_us),
+            found = connection.execute(
+                "SELECT made, known FROM bartack.submit(%s, %s, %s, %s, %s, %s, %s)",
+                (self.id, self.team, commit.last, commit.crc, commit.lines, alive_us, self.key or None),
             ).fetchone()
-            if made is None or made[0] is None:
+            made, known = found or (None, "")
+            if known:
+                raise KeyKnownError(known)
+            if made is None:
                 raise DepotError(self.database.name, f"there is a run {self.id} already")
-            upload(connection, made[0], TEAM, commit.blobs, blobs.verify)
-            keep_program(connection, made[0], TEAM, program)
+            upload(connection, made, self.team, commit.blobs, blobs.verify)
+            keep_program(connection, made, self.team, program)
 
     def keep_program(self, program: bytes) -> None:
         """Keep these files instead, if they are others. Only the owner of the run may.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,8 @@ from bartack.core.flaws import unknown_name
 from bartack.core.git_shield import shield
 from bartack.core.trust import check_private
 from bartack.depot import FileRuns, Workspace, user_workspaces
-from bartack.depot.elsewhere import Elsewhere, write_elsewhere
+from bartack.depot.elsewhere import Home, write_elsewhere
+from bartack.depot.taken import KeyKnownError
 from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability
 from bartack.runtime.hub.launch import check_telemetry
@@ -75,7 +77,7 @@ class Plan:
         config: The settings of the workspace, which name the secrets.
         notes: What a person should know of the program.
         warnings: Findings of the check of the program that do not keep it from running.
-        kept: The database that keeps the run; ``None``: its directory does.
+        home: The database that keeps the run; ``None``: its directory does.
     """
 
     sources: dict[str, bytes]
@@ -87,7 +89,7 @@ class Plan:
     config: Config = field(default_factory=Config)
     notes: Sequence[str] = ()
     warnings: str = ""
-    kept: Elsewhere | None = None
+    home: Home | None = None
 
 
 def create_run(
@@ -97,7 +99,7 @@ def create_run(
     sets: Sequence[str] = (),
     note: Callable[[str], None] | None = None,
     warn: Callable[[str], None] | None = None,
-    kept: Elsewhere | None = None,
+    home: Home | None = None,
 ) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
@@ -108,7 +110,7 @@ def create_run(
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
         note: Called with what a person should know of the program before it runs.
         warn: Called with the findings of the check of the program, if there are any.
-        kept: The database that keeps the run; ``None``: its directory does.
+        home: The database that keeps the run; ``None``: its directory does.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
@@ -119,7 +121,7 @@ def create_run(
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
-    plan = replace(plan_run(request, workspace, config, sets), kept=kept)
+    plan = replace(plan_run(request, workspace, config, sets), home=home)
     if note is not None:
         for text in plan.notes:
             note(text)
@@ -202,6 +204,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
 
     Raises:
         UntrustedError: Another user can change what is in the state directory; no run was made.
+        KeyKnownError: The database has a run of its key.
     """
     batch = Batch(disk, synced=plan.durability == "power")
     runs = plan.state_dir / "runs"
@@ -227,10 +230,15 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     created = msgspec.structs.replace(plan.created, run=run.id, place=place, origin=origin)
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
     first = (e.draft(created), e.draft(spawned, plan.arguments))
-    if plan.kept is not None:
-        write_elsewhere(run.path, plan.kept)
+    if plan.home is not None:
+        write_elsewhere(run.path, plan.home.where)
+        run.team, run.key = plan.home.team, plan.home.key
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
-    run.create([first], durability=plan.durability, veil=veil)
+    try:
+        run.create([first], durability=plan.durability, veil=veil)
+    except KeyKnownError:
+        shutil.rmtree(run.path)
+        raise
     if disk is None:
         user_workspaces().add(Workspace(created.workspace, str(plan.state_dir)))
     return run

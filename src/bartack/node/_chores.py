@@ -1,0 +1,158 @@
+"""What a node of a database does beside its runs: work that is due for all nodes, schedules, and directories that it needs no more.
+
+A thread with a connection of its own, because none of that is urgent. Which node does what is decided by the database: each piece
+of work is a row, and a row that another node has locked is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from bartack.core.clock import Clock, SystemClock
+from bartack.core.closing import Closing
+from bartack.depot.timetable import FleetSchedule, Timetable
+from bartack.errors import DepotSchemaError, DepotUnavailableError, TreeLockedError
+from bartack.node._cron import next_time
+from bartack.runtime.hub.planned import first_entries
+from bartack.runtime.rundir.layout import RunDir
+from bartack.supervision.process.lock import take_tree_lock
+
+LOOK_S: Final = 2.0
+"""How often to look whether something is due: schedules are exact to a minute."""
+MOST_STARTS: Final = 20
+"""In one look."""
+TIDY_EVERY: Final = 1800
+"""Directories are looked at after this number of looks."""
+KEPT_US: Final = 24 * 3600 * 1_000_000
+"""How long the directory of a run stays that the node does not own any more."""
+
+LOST: Final = ".lost-"
+"""How the names of directories begin that are being removed."""
+
+Say = Callable[[str], object]
+PutAside = Callable[[Path], Path | None]
+"""Renames the directory of a run; ``None`` if the node owns the run."""
+
+
+class Worker(Protocol):
+    """What a node can do for all; see ``Fleet``."""
+
+    def do_chores(self) -> list[str]:
+        """Do what is due; returns what was done."""
+        ...
+
+
+class Chores(Closing):
+    """The thread; see the module.
+
+    Attributes:
+        misfit: Why this version of Bartack does not work with the database any more.
+
+    Args:
+        worker: Does what is due for all.
+        timetable: The schedules.
+        runs: Where the directories of runs are.
+        put_aside: Renames the directory of a run that the node needs no more.
+        say: Takes a line about what was done.
+        wake: Called when ``misfit`` is known.
+        clock: What time it is on this machine.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        timetable: Timetable,
+        runs: Path,
+        put_aside: PutAside,
+        say: Say,
+        wake: Callable[[], object],
+        clock: Clock | None = None,
+    ) -> None:
+        self.misfit: DepotSchemaError | None = None
+        self._worker = worker
+        self._timetable = timetable
+        self._runs = runs
+        self._put_aside = put_aside
+        self._say = say
+        self._wake = wake
+        self._clock = clock or SystemClock()
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="bartack-chores", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; what is under way is finished."""
+        self._ends.set()
+        if self._thread.ident is not None:
+            self._thread.join(30)
+
+    def _work(self) -> None:
+        looks = 0
+        while not self._ends.wait(LOOK_S) and self.misfit is None:
+            try:
+                self.look()
+            except DepotUnavailableError:
+                continue  # the loop of the node reports that
+            except DepotSchemaError as error:
+                self.misfit = error
+                self._wake()
+            except Exception as error:  # noqa: BLE001 - the boundary of what is not urgent: the node has runs
+                self._say(f"a chore failed: {error}")
+            looks += 1
+            if looks % TIDY_EVERY == 0:
+                remove_lost(self._runs, self._put_aside, self._clock.now_us())
+
+    def look(self) -> None:
+        """Do what is due now."""
+        self._worker.do_chores()
+        for _ in range(MOST_STARTS):
+            started = self._timetable.start_next(_following, first_entries)
+            if started is None:
+                return
+            self._say(f"schedule {started.name}: {started.problem or f'{started.run} is queued'}")
+
+
+def _following(schedule: FleetSchedule, after_us: int) -> int:
+    return next_time(schedule.name, schedule.cron, schedule.zone, after_us)
+
+
+def remove_lost(runs: Path, put_aside: PutAside, now_us: int) -> list[str]:
+    """Remove the directories of runs that the node has not owned for a day, which are copies of what is in the database."""
+    gone: list[str] = []
+    for path in sorted(runs.iterdir()) if runs.is_dir() else ():
+        if path.name.startswith(LOST):
+            shutil.rmtree(path, ignore_errors=True)  # a node was killed here
+        elif path.name.startswith("run-") and _is_old(path, now_us) and _remove(path, put_aside):
+            gone.append(path.name)
+    return gone
+
+
+def _is_old(path: Path, now_us: int) -> bool:
+    """Whether neither the directory nor a file in it has changed for a day."""
+    times = [path.stat().st_mtime_ns]
+    with suppress(OSError):  # a file may go meanwhile
+        times += [place.stat(follow_symlinks=False).st_mtime_ns for place in os.scandir(path)]
+    return now_us - max(times) // 1000 > KEPT_US
+
+
+def _remove(path: Path, put_aside: PutAside) -> bool:
+    try:
+        lock = take_tree_lock(str(RunDir(path).tree_lock), 0)
+    except (TreeLockedError, OSError):
+        return False  # something of it still runs here
+    try:
+        aside = put_aside(path)
+    finally:
+        os.close(lock)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+    return aside is not None

@@ -1,0 +1,428 @@
+"""Operating a database of runs: teams, keys, versions side by side, migrations, restored backups, chores and retention."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.postgres import cluster, empty_database
+from tests.unit.depot.yard import Yard
+from tests.waiting import until
+
+from bartack._version import __version__
+from bartack.depot.fleet import Fleet
+from bartack.depot.postgres import _schema
+from bartack.depot.postgres._carrier import Courier, Parcel
+from bartack.depot.postgres._database import Database
+from bartack.depot.postgres._run import PostgresRun
+from bartack.depot.postgres._schema import MIGRATIONS, migrate, read_migration
+from bartack.depot.taken import KeyKnownError, Taken
+from bartack.depot.upkeep import Upkeep, Wait
+from bartack.errors import (
+    BartackError,
+    DepotError,
+    DepotSchemaError,
+    JournalOwnershipLostError,
+    NoNodeError,
+    RunHeldError,
+)
+from bartack.journal.shared import Commit
+
+
+@pytest.fixture
+def upkeep(yard: Yard) -> Upkeep:
+    return Upkeep(yard.team)
+
+
+def give_back(fleet: Fleet, run: Taken, state: str = "over") -> None:
+    assert fleet.give_back(run, state, 0, "", 0) == state
+
+
+def wait_of(upkeep: Upkeep, run_id: str) -> Wait:
+    found = upkeep.wait_of(run_id)
+    assert found is not None
+    return found
+
+
+# Teams.
+
+
+@pytest.mark.requirement("fleet-teams")
+def test_a_team_has_no_more_runs_at_once_than_it_may_on_all_nodes(yard: Yard, upkeep: Upkeep) -> None:
+    upkeep.set_team("slow", 2)
+    runs = [yard.submit(team="slow") for _ in range(4)]
+    free = yard.submit()
+    one, two = yard.node("one"), yard.node("two")
+
+    first = one.claim(1)
+    others = two.claim(10)
+
+    assert [run.id for run in first] == runs[:1]
+    assert [run.id for run in others] == [runs[1], free], "the run of another team is not held up"
+    assert one.claim(10) == []
+    assert wait_of(upkeep, runs[2]).text == "queued: the team 'slow' has 2 runs at once, and that many now"
+    give_back(one, first[0])
+    assert [run.id for run in one.claim(10)] == [runs[2]]
+    assert {(team.name, team.running, team.queued) for team in upkeep.teams()} == {
+        ("default", 1, 0),
+        ("slow", 2, 1),
+    }
+
+
+@pytest.mark.requirement("fleet-teams")
+def test_the_counter_of_a_team_follows_every_change_of_an_owner(yard: Yard, upkeep: Upkeep) -> None:
+    upkeep.set_team("slow", 3)
+    for _ in range(3):
+        yard.submit(team="slow")
+    one, two, watcher = yard.node("one"), yard.node("two"), yard.node("watcher", pools=("none",))
+
+    def running() -> object:
+        assert upkeep.problems() == []
+        return yard.rows("SELECT running FROM bartack.team WHERE name = 'slow'")[0][0]
+
+    first, second, third = *one.claim(2), *two.claim(5)
+    assert running() == 3
+    give_back(one, first, "resting")
+    assert running() == 2
+    with PostgresRun(yard.folder / first.id, yard.database).own():
+        assert running() == 3
+    assert running() == 2
+    yard.make_late(two)
+    yard.make_steady(watcher)
+    yard.beat(watcher)
+    assert running() == 1
+    yard.rows("SELECT bartack.leave(%s)", one.node.id)
+    assert running() == 0
+    assert yard.state(second.id) == yard.state(third.id) == "queued"
+
+
+@pytest.mark.requirement("fleet-teams")
+def test_nodes_that_claim_at_the_same_time_keep_the_limit_of_a_team(yard: Yard, upkeep: Upkeep) -> None:
+    upkeep.set_team("slow", 3)
+    for _ in range(12):
+        yard.submit(team="slow")
+    fleets = [yard.node(f"node-{number}") for number in range(4)]
+    taken: list[Taken] = []
+    begin = threading.Barrier(len(fleets))
+
+    def claim(fleet: Fleet) -> None:
+        begin.wait(5)
+        for _ in range(3):
+            taken.extend(fleet.claim(2))
+
+    threads = [threading.Thread(target=claim, args=(fleet,)) for fleet in fleets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert len({run.id for run in taken}) == len(taken) == 3
+    assert upkeep.problems() == []
+
+
+def test_the_check_finds_a_counter_that_is_wrong_and_a_new_limit_counts_again(
+    yard: Yard, upkeep: Upkeep
+) -> None:
+    upkeep.set_team("slow", 2)
+    yard.submit(team="slow")
+    yard.node().claim(1)
+    yard.rows("UPDATE bartack.team SET running = 7 WHERE name = 'slow'")
+
+    assert upkeep.problems() == ["the team 'slow' counts 7 running runs, and has 1"]
+    upkeep.set_team("slow", 5)
+    assert upkeep.problems() == []
+
+
+@pytest.mark.requirement("fleet-keys")
+def test_a_key_that_a_team_knows_makes_no_second_run(yard: Yard, upkeep: Upkeep) -> None:
+    upkeep.set_team("other", None)
+    known = yard.submit(key="nightly")
+
+    with pytest.raises(KeyKnownError) as caught:
+        yard.submit(key="nightly")
+
+    assert caught.value.run == known
+    assert yard.submit(key="nightly", team="other") != known, "a key belongs to a team"
+    assert yard.rows("SELECT count(*) FROM bartack.run") == [(2,)]
+
+
+# What keeps a run waiting.
+
+
+@pytest.mark.requirement("fleet-no-node")
+def test_what_no_node_has_is_named_after_a_minute(yard: Yard, upkeep: Upkeep) -> None:
+    elsewhere, needy = yard.submit(pool="gpu"), yard.submit(needs=("os:linux", "license"))
+    split = yard.submit(needs=("os:linux", "os:darwin"))
+    yard.node("one", labels=("os:linux",))
+    yard.node("two", labels=("os:darwin",))
+
+    assert wait_of(upkeep, elsewhere).problem is None, "a node may be about to start"
+    yard.rows("UPDATE bartack.owner SET queued = queued - interval '61 s'")
+
+    problems = [wait_of(upkeep, run_id).problem for run_id in (elsewhere, needy, split)]
+    assert [isinstance(one, NoNodeError) for one in problems] == [True] * 3
+    assert [one.problem for one in problems if isinstance(one, NoNodeError)] == [
+        "no node takes runs of pool 'gpu'",
+        "no node of pool 'default' has the label 'license'",
+        "no node of pool 'default' has 'os:linux' and 'os:darwin' together",
+    ]
+
+
+def test_a_node_that_has_just_left_is_not_missed_yet(yard: Yard, upkeep: Upkeep) -> None:
+    run_id = yard.submit()
+    yard.rows("UPDATE bartack.owner SET queued = queued - interval '1 hour'")
+    fleet = yard.node()
+    yard.rows("SELECT bartack.leave(%s)", fleet.node.id)
+
+    assert wait_of(upkeep, run_id).problem is None
+    yard.rows("UPDATE bartack.node SET until = until - interval '3 minutes'")
+    assert isinstance(wait_of(upkeep, run_id).problem, NoNodeError)
+
+
+# Versions side by side.
+
+
+@pytest.mark.requirement("fleet-upgrade")
+def test_runs_go_from_old_nodes_to_new_ones_and_never_back(yard: Yard, upkeep: Upkeep) -> None:
+    first, second = yard.submit(), yard.submit()
+    old, new = yard.node("old"), yard.node("new", reads=2)
+    mine = old.claim(1)
+
+    assert [run.id for run in mine] == [first]
+    give_back(old, mine[0], "queued")
+    taken = new.claim(1)
+    assert [run.id for run in taken] == [first], "a new node continues a run of an old one"
+    give_back(new, taken[0], "queued")
+    assert [run.id for run in old.claim(10)] == [second], "the other one has been with a new node"
+    assert wait_of(upkeep, first).text == "queued: it waits for a free node"
+    yard.rows("SELECT bartack.leave(%s)", new.node.id)
+    assert "is of the version that has continued it" in wait_of(upkeep, first).text
+    with (
+        pytest.raises(DepotSchemaError, match="a newer version") as caught,
+        PostgresRun(yard.folder / first, yard.database).own(),
+    ):
+        pass
+    assert "or a newer one" in caught.value.remedy
+
+
+# Migrations.
+
+
+def prepared(version: int) -> Database:
+    """A database whose tables are those of an earlier version."""
+    database = Database(cluster().url(empty_database()))
+    with database.session() as session, session.use() as connection, connection.transaction():
+        connection.execute("CREATE SCHEMA bartack")
+        for number in range(1, version + 1):
+            connection.execute(read_migration(number).encode())
+            connection.execute("INSERT INTO bartack.level (version, works_from) VALUES (%s, 1)", (number,))
+    return database
+
+
+@pytest.mark.requirement("fleet-migration")
+def test_a_migration_under_load_loses_nothing(tmp_path: Path) -> None:
+    with prepared(2) as database, database.session() as session:
+        ((run,),) = session.rows("SELECT bartack.submit('run-1', 'default', 1, 1, '\\x0a', NULL)")
+        ((node,),) = session.rows("SELECT bartack.join_node('n', %s, 'boot', '0', 0, 60)", uuid4())
+        ((fence,),) = session.rows("SELECT fence FROM bartack.claim_run(%s, %s, 30)", node, run)
+        courier = Courier(database)
+        outcomes: list[BartackError | None] = []
+        ends = threading.Event()
+
+        def append() -> None:
+            while not ends.is_set():
+                seq, done = len(outcomes) + 2, threading.Event()
+
+                def note(error: BartackError | None, done: threading.Event = done) -> None:
+                    outcomes.append(error)
+                    done.set()
+
+                commit = Commit(seq, seq, fence, seq, b"{}\n")
+                courier.send(Parcel(run, "run-1", "default", commit, lambda _: b"", note))
+                assert done.wait(30)
+
+        writer = threading.Thread(target=append)
+        writer.start()
+        until(lambda: len(outcomes) > 20, "the first appends")
+        assert migrate(database) == (2, len(MIGRATIONS))
+        before = len(outcomes)
+        until(lambda: len(outcomes) > before + 20, "appends after the migration")
+        ends.set()
+        writer.join(30)
+        courier.close()
+
+        assert {*outcomes} == {None}
+        assert session.rows("SELECT count(*), max(last) FROM bartack.journal WHERE run = %s", run) == [
+            (len(outcomes) + 1, len(outcomes) + 1)
+        ]
+
+
+@pytest.mark.requirement("fleet-migration")
+def test_a_migration_that_removes_something_waits_for_older_nodes_and_names_them(
+    yard: Yard, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha = yard.node("alpha")
+    removing = len(MIGRATIONS) + 1
+    monkeypatch.setattr(_schema, "VERSION", removing)
+    monkeypatch.setattr(_schema, "WORKS_FROM", {**_schema.WORKS_FROM, removing: removing})
+    monkeypatch.setattr(_schema, "read_migration", {removing: "DROP FUNCTION bartack.report"}.get)
+    asked: list[Sequence[str]] = []
+
+    def older(names: Sequence[str]) -> None:
+        asked.append(names)
+        if len(asked) == 2:
+            yard.rows("SELECT bartack.leave(%s)", alpha.node.id)
+
+    with pytest.raises(DepotSchemaError, match="alpha"):
+        upkeep.migrate()
+    assert upkeep.migrate(older) == (removing - 1, removing)
+
+    assert asked == [[f"alpha (version {__version__})"]] * 2
+
+
+def test_a_node_ends_when_the_tables_become_those_of_a_version_that_it_does_not_know(yard: Yard) -> None:
+    fleet = yard.node()
+    assert "partition" in fleet.do_chores()
+
+    yard.rows("INSERT INTO bartack.level (version, works_from) VALUES (99, 99)")
+
+    with pytest.raises(DepotSchemaError, match="newer version"):
+        fleet.do_chores()
+
+
+# A restored backup.
+
+
+@pytest.mark.requirement("fleet-restored")
+def test_after_a_restored_backup_nothing_continues_by_itself_and_no_owner_of_before_writes(
+    yard: Yard, upkeep: Upkeep, tmp_path: Path
+) -> None:
+    owned, queued, ended = yard.submit(), yard.submit(), yard.submit()
+    fleet = yard.node("before")
+    mine, second, third = fleet.claim(3)
+    give_back(fleet, second, "queued")
+    give_back(fleet, third, "over")
+    with pytest.raises(DepotError, match="before"):
+        upkeep.restored()
+    yard.make_late(fleet)
+
+    assert upkeep.restored() == 2
+
+    assert [yard.state(run_id) for run_id in (owned, queued, ended)] == ["held", "held", "over"]
+    held = wait_of(upkeep, owned).problem
+    assert isinstance(held, RunHeldError)
+    assert held.reason == "the database was restored from a backup"
+    assert "bartack resume" in held.remedy
+    outcomes: list[BartackError | None] = []
+    fleet.take(mine, tmp_path / owned, Commit(2, 2, mine.fence, 1, b"{}\n"), outcomes.append)
+    until(lambda: bool(outcomes), "the outcome of the append")
+    assert isinstance(outcomes[0], JournalOwnershipLostError)
+    assert yard.node("after").claim(10) == []
+    yard.team.enqueue(owned)
+    (again,) = yard.node("later").claim(10)
+    assert again.fence > mine.fence + 1000
+
+
+# Chores and retention.
+
+
+@pytest.mark.requirement("fleet-chores")
+def test_each_chore_that_is_due_is_done_once_by_one_of_the_nodes(yard: Yard) -> None:
+    fleets = [yard.node(f"node-{number}") for number in range(3)]
+    done = [name for fleet in fleets for name in fleet.do_chores()]
+
+    assert sorted(done) == ["content", "journals", "nodes", "partition", "requests"]
+    assert yard.rows("SELECT problem FROM bartack.chore WHERE problem <> ''") == []
+
+
+@pytest.mark.requirement("fleet-chores")
+def test_the_next_partition_is_there_before_its_first_run(yard: Yard) -> None:
+    yard.submit()
+    fleet = yard.node()
+    fleet.do_chores()
+
+    assert yard.rows("SELECT to_regclass('bartack.journal_1') IS NOT NULL") == [(True,)]
+    yard.rows("SELECT setval(pg_get_serial_sequence('bartack.run', 'no'), 100000)")
+    run_id = yard.submit()
+    (taken,) = [run for run in fleet.claim(10) if run.id == run_id]
+    assert yard.rows("SELECT run FROM bartack.journal_1") == [(taken.no,)]
+
+
+@pytest.mark.requirement("fleet-chores")
+def test_content_that_no_run_holds_is_removed_after_a_day(yard: Yard) -> None:
+    run_id = yard.submit()
+    for digest in ("11", "22"):
+        yard.rows(
+            "INSERT INTO bartack.content (team, sha256, size, touched) VALUES ('default', decode(repeat(%s, 32), 'hex'), 1, "
+            "clock_timestamp() - make_interval(hours => %s))",
+            digest,
+            25 if digest == "11" else 1,
+        )
+    yard.rows(
+        "UPDATE bartack.content c SET touched = touched - interval '2 days' FROM bartack.blob b WHERE b.sha256 = c.sha256"
+    )
+
+    yard.node().do_chores()
+
+    left = {
+        bytes(str(row[0]), "ascii")[:2]
+        for row in yard.rows("SELECT encode(sha256, 'hex') FROM bartack.content")
+    }
+    assert b"11" not in left
+    assert b"22" in left
+    assert PostgresRun(yard.folder / run_id, yard.database).load_program() is not None, "a run holds it"
+
+
+@pytest.mark.requirement("fleet-chores")
+def test_nodes_that_ended_long_ago_are_forgotten(yard: Yard) -> None:
+    old, late, fleet = yard.node("old"), yard.node("late"), yard.node()
+    for one in (old, late):
+        yard.rows("SELECT bartack.leave(%s)", one.node.id)
+    yard.rows("UPDATE bartack.node SET until = until - interval '8 days' WHERE id = %s", old.node.id)
+
+    fleet.do_chores()
+
+    assert yard.rows("SELECT name FROM bartack.node ORDER BY name") == [("late",), ("one",)]
+
+
+@pytest.mark.requirement("fleet-retention")
+def test_a_partition_whose_runs_are_all_deleted_is_dropped(yard: Yard, upkeep: Upkeep) -> None:
+    first = yard.submit()
+    yard.rows("SELECT setval(pg_get_serial_sequence('bartack.run', 'no'), 200000)")
+    last = yard.submit()
+    fleet = yard.node()
+
+    fleet.do_chores()
+    assert yard.rows("SELECT to_regclass('bartack.journal_0') IS NOT NULL") == [(True,)], "it has a run"
+    assert upkeep.remove([first, "run-of-nobody"]) == {first}
+    yard.rows("UPDATE bartack.chore SET due = clock_timestamp()")
+    fleet.do_chores()
+
+    assert yard.rows("SELECT to_regclass('bartack.journal_0') IS NOT NULL") == [(False,)]
+    assert [run.id for run in fleet.claim(10)] == [last]
+    assert yard.submit() != last
+
+
+@pytest.mark.requirement("fleet-retention")
+def test_a_run_that_is_owned_is_not_deleted(yard: Yard, upkeep: Upkeep) -> None:
+    run_id = yard.submit()
+    yard.node().claim(1)
+
+    assert upkeep.remove([run_id]) == set()
+    assert yard.state(run_id) == "owned"
+
+
+def test_the_activity_of_a_database_is_shown(yard: Yard, upkeep: Upkeep, tmp_path: Path) -> None:
+    yard.submit()
+    yard.rows("UPDATE bartack.owner SET queued = queued - interval '10 s'")
+    fleet = yard.node(pools=("none",))
+    fleet.do_chores()
+    yard.rows("UPDATE bartack.node SET beat_us = 2500, appends = 30, statements = 10")
+
+    found = upkeep.activity()
+
+    assert (found.queued, found.beat_ms, found.appends_per_statement) == (1, 2.5, 3.0)
+    assert found.queue_age_s >= 10

@@ -1,0 +1,124 @@
+"""What a node of a database does beside its runs: chores in their thread, and directories that it needs no more."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.waiting import until
+
+from bartack.depot.timetable import Started, Timetable
+from bartack.errors import DepotSchemaError, DepotUnavailableError
+from bartack.node import _chores
+from bartack.node._chores import KEPT_US, LOST, Chores, remove_lost
+from bartack.runtime.rundir.layout import RunDir
+from bartack.supervision.process.lock import take_tree_lock
+
+NOW_US = 2_000_000_000_000_000
+
+
+class FakeWorker:
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.times = 0
+
+    def do_chores(self) -> list[str]:
+        self.times += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        return []
+
+
+class FakeTimetable:
+    def __init__(self, *started: Started) -> None:
+        self._started = list(started)
+
+    def start_next(self, *_: object) -> Started | None:
+        return self._started.pop(0) if self._started else None
+
+
+@contextmanager
+def working(worker: FakeWorker, timetable: FakeTimetable, said: list[str], runs: Path) -> Generator[Chores]:
+    woken = threading.Event()
+    with Chores(
+        worker, cast("Timetable", timetable), runs, lambda path: None, said.append, woken.set
+    ) as made:
+        made.start()
+        yield made
+        assert woken.is_set() is (made.misfit is not None)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_chores, "LOOK_S", 0.01)
+
+
+def test_what_schedules_start_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    started = Started("nightly", "run-1", ""), Started("hourly", "", "it was skipped")
+
+    with working(FakeWorker(), FakeTimetable(*started), said, tmp_path):
+        until(lambda: len(said) == 2, "both schedules")
+
+    assert said == ["schedule nightly: run-1 is queued", "schedule hourly: it was skipped"]
+
+
+def test_a_chore_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    said: list[str] = []
+    worker = FakeWorker(DepotUnavailableError("db", "away"), RuntimeError("strange"))
+
+    with working(worker, FakeTimetable(), said, tmp_path) as chores:
+        until(lambda: worker.times > 3, "the next looks")
+
+    assert said == ["a chore failed: strange"]
+    assert chores.misfit is None
+
+
+@pytest.mark.requirement("fleet-upgrade")
+def test_tables_of_a_version_that_the_node_does_not_know_end_it(tmp_path: Path) -> None:
+    worker = FakeWorker(DepotSchemaError("db", "its tables are those of a newer version"))
+
+    with working(worker, FakeTimetable(), [], tmp_path) as chores:
+        until(lambda: chores.misfit is not None, "the misfit")
+
+    assert worker.times == 1
+
+
+def made(runs: Path, name: str, age_us: int) -> Path:
+    path = runs / name
+    path.mkdir()
+    (path / "journal.ndjson").write_bytes(b"")
+    for place in (path / "journal.ndjson", path):
+        moment = (NOW_US - age_us) / 1e6
+        os.utime(place, (moment, moment))
+    return path
+
+
+@pytest.mark.requirement("fleet-lost-directories")
+def test_directories_of_runs_that_the_node_lost_a_day_ago_are_removed(tmp_path: Path) -> None:
+    old, owned = made(tmp_path, "run-old", KEPT_US + 1), made(tmp_path, "run-owned", 2 * KEPT_US)
+    made(tmp_path, "run-young", KEPT_US - 1)
+    made(tmp_path, f"{LOST}run-before", 0)
+    made(tmp_path, "something", 2 * KEPT_US)
+
+    def put_aside(path: Path) -> Path | None:
+        return None if path == owned else path.rename(path.with_name(f"{LOST}{path.name}"))
+
+    assert remove_lost(tmp_path, put_aside, NOW_US) == [old.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-owned", "run-young", "something"]
+
+
+def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:
+    path = made(tmp_path, "run-old", 2 * KEPT_US)
+    lock = take_tree_lock(str(RunDir(path).tree_lock), 0)
+    os.utime(path, (0, 0))
+    try:
+        assert remove_lost(tmp_path, lambda one: one, NOW_US) == []
+    finally:
+        os.close(lock)
+    assert path.exists()
