@@ -19,7 +19,7 @@ class NodeForm(NamedTuple):
     Attributes:
         name: What people call it.
         seat: The same for all its lives.
-        boot: This start of its machine.
+        boot: This start of its machine, and after a slash a number that grows with each life of the seat.
         slots: How many runs it runs at a time; 0: it is a process that owns one run.
         pools: The queues that it takes runs from.
         labels: What runs may need.
@@ -180,6 +180,10 @@ class FleetFunctions(Protocol):
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass in which nothing happens."""
+        ...
+
+    def restarted(self) -> None:
+        """The database has crashed, and has lost beats that were not synced. Nothing of that is visible in its tables."""
         ...
 
     def changes(self) -> set[tuple[str, str]]:

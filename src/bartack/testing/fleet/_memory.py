@@ -22,6 +22,10 @@ from bartack.testing.fleet._functions import Beat, NodeForm, Place, RunStanding
 SECOND_US: Final = 1_000_000
 GRACE_US: Final = 30 * SECOND_US
 """Nodes of one run have no slots: their process may be a person's, and gets more time."""
+GAP: Final = 35
+"""A node is steady as long as its beats come without a gap of this part of a lease, in percent."""
+SLACK: Final = 15
+"""A node is declared dead so long after its lease, in percent: a step of the clock that is too short for a gap hurts nothing."""
 STRIKES: Final = 3
 MOST_WOKEN: Final = 100
 
@@ -37,11 +41,6 @@ class MemoryNode:
     steady_us: int
     state: NodeState = "live"
     runs: set[int] = field(default_factory=set[int])
-
-    @property
-    def late_us(self) -> int:
-        """Until when it is not declared dead."""
-        return self.until_us + (0 if self.form.slots else GRACE_US)
 
 
 @dataclass(slots=True)
@@ -91,6 +90,7 @@ class MemoryFleet:
         self._queued: Counter[str] = Counter()
         self._live: set[int] = set()
         self._changes: set[tuple[str, str]] = set()
+        self._awake_us: int | None = None
 
     def now_us(self) -> int:
         """See ``FleetFunctions.now_us``."""
@@ -140,11 +140,8 @@ class MemoryFleet:
 
     def join(self, form: NodeForm) -> int:
         """See ``FleetFunctions.join``."""
-        gone = [
-            self._nodes[number]
-            for number in sorted(self._live)
-            if (self._nodes[number].form.seat, self._nodes[number].form.boot) == (form.seat, form.boot)
-        ]
+        nodes = [self._nodes[number] for number in sorted(self._live)]
+        gone = [node for node in nodes if self._is_earlier_life(node.form, form)]
         if gone:
             self._bury(gone, "its process died")
         number, now = len(self._nodes) + 1, self.now_us()
@@ -190,15 +187,15 @@ class MemoryFleet:
         return self._nodes[node].state
 
     def _bury_late(self, now: int) -> tuple[int, ...]:
-        late = list[MemoryNode]()
+        late = dict[int, MemoryNode]()
         while self._late and self._late[0][0] < now:
             until, number = heapq.heappop(self._late)
             node = self._nodes[number]
-            if number in self._live and node.late_us == until:
-                late.append(node)
+            if number in self._live and self._late_us(node) == until:
+                late[number] = node
         if late:
-            self._bury(late, "its node died")
-        return tuple(node.id for node in late)
+            self._bury(late.values(), "its node died")
+        return tuple(late)
 
     def _bury(self, nodes: Iterable[MemoryNode], why: str) -> None:
         """Declare nodes dead, and free their runs under higher fences."""
@@ -370,7 +367,7 @@ class MemoryFleet:
         return {run: self._append(self._runs[run], commit) for run, commit in commits}
 
     def _append(self, row: MemoryRun, commit: Commit) -> str:
-        if not self._is_owner(row, commit.fence):
+        if not self._may_append(row, commit):
             return "lost"
         if commit.seq in row.commits or not self._fits(row, commit):
             return "look"
@@ -388,16 +385,32 @@ class MemoryFleet:
     def _is_owner(self, row: MemoryRun, fence: int) -> bool:
         return row.fence == fence and row.state == "owned"
 
+    def _may_append(self, row: MemoryRun, commit: Commit) -> bool:
+        return self._is_owner(row, commit.fence)
+
     def _fits(self, row: MemoryRun, commit: Commit) -> bool:
         return commit.seq == row.ends + 1
 
     def _keeps_steady(self, node: MemoryNode, now: int) -> bool:
         """Whether this beat comes in time after the one before."""
-        return node.until_us - node.lease_us >= now - node.lease_us // 2
+        return node.until_us - node.lease_us >= now - node.lease_us * GAP // 100
+
+    def _late_us(self, node: MemoryNode) -> int:
+        """Until when a node is not declared dead."""
+        return node.until_us + (node.lease_us * SLACK // 100 if node.form.slots else GRACE_US)
 
     def _is_steady(self, node: MemoryNode, now: int) -> bool:
         """Whether the node may declare others dead."""
-        return node.steady_us < now - node.lease_us
+        since = max(node.steady_us, now if self._awake_us is None else self._awake_us)
+        self._awake_us = now if self._awake_us is None else self._awake_us
+        return since < now - node.lease_us
+
+    def _is_earlier_life(self, one: NodeForm, other: NodeForm) -> bool:
+        """Whether a node joined before another one of the same seat and start of the machine. Requests to join can arrive late."""
+        boot, _, life = one.boot.partition("/")
+        other_boot, _, other_life = other.boot.partition("/")
+        is_earlier = not other_life or int(life or 0) < int(other_life)
+        return (one.seat, boot) == (other.seat, other_boot) and is_earlier
 
     def _fence_after_burial(self, row: MemoryRun) -> int:
         return row.fence + 1
@@ -446,9 +459,13 @@ class MemoryFleet:
                 self._line_up(row)
 
     def _watch(self, node: MemoryNode) -> None:
-        heapq.heappush(self._late, (node.late_us, node.id))
+        heapq.heappush(self._late, (self._late_us(node), node.id))
 
     # For tests.
+
+    def restarted(self) -> None:
+        """See ``FleetFunctions.restarted``."""
+        self._awake_us = None
 
     def pass_time(self, seconds: float) -> None:
         """See ``FleetFunctions.pass_time``."""
