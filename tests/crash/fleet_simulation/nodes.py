@@ -1,4 +1,4 @@
-"""Nodes and hubs without processes: the real decisions (``FleetCore``) in virtual time, on hosts that can die, stop and be cut off."""
+"""Nodes and hubs without processes: the real decisions (``FleetCore``) in virtual time, on hosts that die, stop or are cut off."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
+
+from tests.crash.fleet_simulation.world import START_US, Link, Network, Tables, World
 
 from bartack.depot import Job
 from bartack.depot.postgres._carrier import what_became
@@ -33,7 +35,6 @@ from bartack.node._fleet_core import (
     WorkEnd,
 )
 from bartack.testing.fleet import NodeForm, Place
-from tests.crash.fleet_simulation.world import START_US, Link, Network, Tables, World
 
 if TYPE_CHECKING:
     from tests.crash.fleet_simulation.witness import Witness
@@ -46,6 +47,10 @@ STOP_S: Final = 0.5
 ANSWER_S: Final = 15.0
 CLOCK_RATES: Final = (0.9, 0.9, 1.1)
 """How fast the clocks of hosts run."""
+
+
+def nothing(*_: object) -> None:
+    """An answer that nothing waits for."""
 
 
 class Program(NamedTuple):
@@ -282,11 +287,9 @@ class Process:
                 verdict.strikes,
                 refuses=statement.refuses,
             )
-            self.ask(
-                give_back, partial(self._answered, partial(self.core.given_back, run)), self._no_answer
-            )
+            self.ask(give_back, partial(self._answered, partial(self.core.given_back, run)), self._no_answer)
 
-    def _answered(self, take: Callable[[object], object], found: object) -> None:
+    def _answered(self, take: Callable[..., object], found: object) -> None:
         self._is_asking = False
         take(found)
         self._carry_out()
@@ -340,7 +343,7 @@ class Process:
         self._parcels.clear()
         if self.id and self.state in {"live", "draining"}:
             node = self.id
-            self.ask(lambda: self.fleet.tables.leave(node), lambda _: None, lambda: None)
+            self.ask(lambda: self.fleet.tables.leave(node), nothing, nothing)
 
     def _beat(self, life: int, *, is_second: bool = False, sent: float | None = None) -> None:
         if life != self._life:
@@ -379,14 +382,16 @@ class Process:
                 hub.hold()
         for hub in self.hubs.values():
             if hub.run.no in asked:
-                hub.is_asked = True
+                hub.ask()
         if is_queued or has_changed:
             self.look()
 
     def _renew(self, sent: float) -> None:
         margin = 0.0 if "hold at the end of the lease" in self.fleet.flaws else MARGIN_S
         self.until = sent + LEASE_S - margin
-        if self.is_valid():  # the answer may be an old one, which a stopped process has read when it was woken
+        if (
+            self.is_valid()
+        ):  # the answer may be an old one, which a stopped process has read when it was woken
             for hub in self.hubs.values():
                 hub.go_on()
             if not self._watches_page:
@@ -400,7 +405,7 @@ class Process:
             self.world.after(left + 1e-6, self._watch_page)
             return
         for hub in self.hubs.values():
-            self.world.after(STOP_S * self.world.random.random() ** 0.3, hub.hold_if_late)
+            self.world.after(STOP_S * self.world.random.random() ** 0.1, hub.hold_if_late)
 
     # Commits.
 
@@ -432,37 +437,39 @@ class Process:
     def _delivered(self, batch: list[Parcel], outcomes: list[tuple[str, Place]]) -> None:
         again = list[Parcel]()
         for parcel, (outcome, place) in zip(batch, outcomes, strict=True):
-            if outcome == "look":
-                at = place.found
-                facts = (None, None, None) if at is None else (at.fence, at.last, at.crc)
-                outcome = what_became(parcel.commit, place.owner_fence, facts, place.ends)
-            if outcome == "again":
+            became = outcome if outcome != "look" else _what_became(parcel.commit, place)
+            if became == "again":
                 again.append(parcel)
             else:
-                parcel.hub.learn(parcel, outcome)
+                parcel.hub.learn(parcel, became)
         if again:
             self._deliver(again)
         else:
             self._send()
 
 
+def _what_became(commit: Commit, place: Place) -> str:
+    at = place.found
+    facts = (None, None, None) if at is None else (at.fence, at.last, at.crc)
+    return what_became(commit, place.owner_fence, facts, place.ends)
+
+
 # Long because it is a whole hub: what it does next, standing still, and its end.
 class Hub:
-    """A hub that runs a run: it executes steps, which change files, and records that they are finished with a copy of the files.
-
-    Attributes:
-        is_asked: A request for the run is open.
-    """
+    """A hub that runs a run: it executes steps, which change files, and records that they are finished with a copy of the files."""
 
     def __init__(self, process: Process, run: Taken) -> None:
         self.process, self.run = process, run
         self.fleet, self.world = process.fleet, process.world
-        self.is_asked = False
+        self._is_asked = False
+        self._is_committing = False
         self._program = self.fleet.programs[run.no]
         self._step = 0
+        self._progress = 0
         self._before = 0
         self._files = 0
-        self._seq = self._crc = 0
+        self._seq: int = 0
+        self._crc: int = 0
         self._requests = set[int]()
         self._is_gone = False
         self._is_stopping = False
@@ -490,8 +497,8 @@ class Hub:
             return
         for commit in commits:
             self._read(commit)
-        self._before = self._step
-        self.world.after(self.world.random.uniform(0.02, 0.3), self._begin)
+        self._before = self._progress
+        self.world.after(self.world.random.uniform(0.02, 0.2), self._begin)
 
     def _read(self, commit: Commit) -> None:
         if commit.seq != self._seq + 1 or commit.crc != crc32(commit.lines, self._crc):
@@ -501,6 +508,7 @@ class Hub:
             kind, value = (*line.split(), "")[:2]
             if kind == "finished":
                 self._step += 1
+                self._progress += 1
             elif kind == "kept":
                 self._files = int(value)
             elif kind == "taken":
@@ -527,12 +535,17 @@ class Hub:
 
     def _errand(self, function: Callable[[], object]) -> None:
         """A statement that is repeated until it is answered."""
-        self.process.ask(function, lambda _: None, lambda: self._is_gone or self._errand(function))
+
+        def again() -> None:
+            if not self._is_gone:
+                self._errand(function)
+
+        self.process.ask(function, nothing, again)
 
     # Working.
 
     def _next(self) -> None:
-        if self.is_asked and self._answer_requests():
+        if self._is_asked and self._answer_requests(self._next):
             return
         if self._is_stopping:
             self._commit("stopped\n", partial(self._leave, "interrupted", "terminated"))
@@ -542,8 +555,14 @@ class Hub:
             self._left = self._program.steps[self._step]
             self._execute()
 
-    def _answer_requests(self) -> bool:
-        self.is_asked = False
+    def ask(self) -> None:
+        """A request for the run is open: it is taken now, or with the next turn."""
+        self._is_asked = True
+        if self._is_working and not self._is_committing:
+            self._answer_requests(nothing)
+
+    def _answer_requests(self, then: Callable[[], object]) -> bool:
+        self._is_asked = False
         new = [number for number in self.fleet.tables.asked(self.run.no) if number not in self._requests]
         known = [number for number in self.fleet.tables.asked(self.run.no) if number in self._requests]
         early = "settle before the commit" in self.fleet.flaws
@@ -556,7 +575,7 @@ class Hub:
             self._requests.update(new)
             for number in () if early else new:
                 self._settle(number)
-            self._next()
+            then()
 
         self._commit("".join(f"taken {number}\n" for number in new), taken)
         return True
@@ -589,6 +608,9 @@ class Hub:
     def _executed(self, turn: int) -> None:
         if turn != self._turn or self._is_gone:
             return
+        if self._is_committing:
+            self.world.after(0.01, partial(self._executed, turn))
+            return
         self._is_working = False
         self.fleet.witness.end(self.run)
         self._files += 1
@@ -606,6 +628,7 @@ class Hub:
         self._next()
 
     def _commit(self, lines: str, done: Callable[[], object]) -> None:
+        self._is_committing = True
         text = lines.encode()
         seq, last = self._seq + 1, self._seq + lines.count("\n")
         commit = Commit(seq, last, self.run.fence, crc32(text, self._crc), text)
@@ -624,7 +647,9 @@ class Hub:
             self._waiting.append(partial(self.learn, parcel, outcome))
             return
         if outcome in {"written", "kept"}:
+            self._is_committing = False
             self._seq, self._crc = parcel.commit.last, parcel.commit.crc
+            self._progress += b"finished" in parcel.commit.lines
             self.fleet.witness.acknowledge(self.run, parcel.commit)
             parcel.done()
             return
@@ -664,7 +689,7 @@ class Hub:
         self._is_stopping = True
         if self._is_held:
             self.die()
-        elif self._is_working:
+        elif self._is_working and not self._is_committing:
             self._rest()
             self._next()
 
@@ -675,7 +700,7 @@ class Hub:
             self._leave("interrupted", "")
 
     def _leave(self, status: str, stop: str) -> None:
-        ending = Ending(status=status, stop=stop, progress=self._step)
+        ending = Ending(status=status, stop=stop, progress=self._progress)
         self._end(HubEnded(self.fleet.job(self.run), self._before, ending))
 
     def _end(self, end: WorkEnd | CannotRun) -> None:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from bartack.depot.taken import LEASE_S
-from bartack.journal.shared import Commit
 from tests.crash.fleet_simulation.nodes import Fleet, Host, Program
 from tests.crash.fleet_simulation.witness import Witness
 from tests.crash.fleet_simulation.world import Network, Tables, World
+
+from bartack.depot.taken import LEASE_S
+from bartack.journal.shared import Commit
 
 FAULTY_S: Final = 40.0
 """How long faults happen; then all is repaired."""
@@ -70,10 +71,11 @@ class Scenario:
         for _ in range(random.randint(5, 12)):
             world.after(random.uniform(0, 25), self._submit)
         faults: list[Callable[[], object]] = [
-            self._kill, self._lose_power, self._cut, self._cut_off, self._cut_off, self._stop, self._drain,
-            self._lose_answers, self._lose_answers, self._restart_and_lose, self._restart_and_lose, self._outage, self._step_clock, self._kill_hub, self._step_and_cut, self._crash_and_cut,
-            self._step_and_cut,
-        ]  # fmt: skip
+            *(self._kill, self._lose_power, self._kill_hub, self._stop, self._drain, self._restart_and_lose),
+            *(self._cut, self._cut_off, self._cut_off, self._lose_answers, self._lose_answers),
+            *(self._outage, self._step_clock, self._step_and_cut, self._step_and_cut, self._crash_and_cut),
+            self._restart_and_lose,
+        ]
         faults = random.sample(faults, random.randint(1, 2))
         for _ in range(random.randint(3, 10)):
             world.after(random.uniform(2, FAULTY_S), random.choice(faults))
@@ -163,6 +165,8 @@ class Scenario:
         for host in self.hosts:
             host.link.losing, host.link.dropping, host.link.late = 0.2, 0.2, 0.2
         self.world.after(random.uniform(1, 10), self._lose_none)
+        for run in self.fleet.programs:
+            self.world.after(random.uniform(0, 3), partial(self._ask, run))
         for _ in range(random.randint(0, 4)):
             self.world.after(random.uniform(0, 4), self._restart)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
-from bartack.depot.taken import Taken
-from bartack.journal.shared import Commit
 from tests.crash.fleet_simulation.nodes import Host
 from tests.crash.fleet_simulation.world import Tables, World
+
+from bartack.depot.taken import Taken
+from bartack.journal.shared import Commit
 
 
 class Span(NamedTuple):
@@ -28,28 +29,38 @@ class Witness:
         problems: What was found to be wrong, when it happened.
         lost: What the database has lost though it was acknowledged.
         take_down: Called with the host of a step that takes its host down.
+        taken_over: How long each expected takeover has taken.
     """
 
     def __init__(self, world: World, tables: Tables, take_down: Callable[[Host], object]) -> None:
         self.problems: list[str] = []
         self.lost: set[tuple[int, int]] = set()
         self.take_down = take_down
+        self.taken_over: list[float] = []
         self._world = world
         self._tables = tables
         self._spans: defaultdict[int, list[Span]] = defaultdict(list)
         self._open: dict[tuple[int, int], float] = {}
         self._acknowledged: list[tuple[int, Commit]] = []
+        self._died: dict[int, float] = {}
 
     def begin(self, run: Taken, step: int) -> None:
         """The effect of a step begins, or continues."""
         if self._tables.finished[run.no] > step:
             self.problems.append(f"H3: step {step} of run {run.no} begins again, and was finished")
         self._open[run.no, run.fence] = self._world.now
+        if run.no in self._died:
+            self.taken_over.append(self._world.now - self._died.pop(run.no))
 
     def end(self, run: Taken) -> None:
         """It has ended, or stands still."""
         span = Span(self._open.pop((run.no, run.fence)), self._world.now, run.fence)
         self._spans[run.no].append(span)
+
+    def expect_takeover(self, run: int) -> None:
+        """The host of a run has died now."""
+        if self._tables.standing(run).state == "owned":
+            self._died[run] = self._world.now
 
     def acknowledge(self, run: Taken, commit: Commit) -> None:
         """A hub knows that its commit is kept."""
@@ -64,7 +75,7 @@ class Witness:
 
     def _check_acknowledged(self) -> Iterator[str]:
         for run, commit in self._acknowledged:
-            if (run, commit.seq) not in self.lost and commit not in self._tables.commits(run):
+            if (run, commit.seq) not in self.lost and self._tables.look(run, commit.seq).found != commit:
                 yield f"H1: entry {commit.seq} of run {run} was acknowledged, and is not there"
 
     def _check_journal(self, run: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, TypeVar
 from uuid import UUID
 
-from bartack.depot.taken import Taken
+from bartack.depot.taken import OwnerState, Taken
 from bartack.journal.shared import Commit
 from bartack.testing.fleet import Beat, MemoryFleet, NodeForm
 from bartack.testing.fleet._memory import MemoryNode, MemoryRun
@@ -81,6 +81,7 @@ class Tables(MemoryFleet):
         self._unsynced: list[tuple[float, MemoryNode, int, int]] = []
         self._over: set[tuple[int, int]] = set()
         self._was_late = False
+        self._ended = 0
         super().__init__(lambda: START_US + int((world.now + self.offset_s) * 1e6))
 
     # How long the database was there, on the clock of the world.
@@ -98,7 +99,7 @@ class Tables(MemoryFleet):
                 node.until_us, node.steady_us = until_us, steady_us
                 self._watch(node)
         self._unsynced.clear()
-        self.restarted()
+        super().crash()
 
     def start(self) -> None:
         """The database is there again."""
@@ -137,7 +138,9 @@ class Tables(MemoryFleet):
             # The commit of a hub that is gone may wait with one of the next hub of the run; nothing waits for its outcome.
             if outcomes[run] == "written" and self._runs[run].commits.get(commit.seq) is commit:
                 if (run, commit.fence) in self._over:
-                    self.problems.append(f"H2: run {run} took a commit with fence {commit.fence}, which was over")
+                    self.problems.append(
+                        f"H2: run {run} took a commit with fence {commit.fence}, which was over"
+                    )
                 if b"finished" in commit.lines:
                     self.finished[run] += 1
                     self.deaths[run] = 0
@@ -147,6 +150,17 @@ class Tables(MemoryFleet):
         """The owner of a run has answered a request."""
         if self._owner(run, fence) is not None:
             self.requests[request][1] = 1
+
+    def is_over_for(self, runs: int) -> bool:
+        """Whether as many runs have ended."""
+        return self._ended == runs
+
+    def give_back(
+        self, run: int, fence: int, state: OwnerState, due_us: int, why: str, strikes: int, *, refuses: bool
+    ) -> str | None:
+        found = super().give_back(run, fence, state, due_us, why, strikes, refuses=refuses)
+        self._ended += found == "over"
+        return found
 
     def asked(self, run: int) -> list[int]:
         """The open requests of a run."""
@@ -167,7 +181,9 @@ class Tables(MemoryFleet):
         for node in found:
             alone_s = self.up_until_now() - self._beat_at.get(node, 0.0)
             if alone_s < self._nodes[node].form.lease_s * 0.3:
-                self.problems.append(f"H7: node {node} was declared dead after {alone_s:.1f} s without a beat")
+                self.problems.append(
+                    f"H7: node {node} was declared dead after {alone_s:.1f} s without a beat"
+                )
         return found
 
     def _free(self, row: MemoryRun, why: str) -> None:

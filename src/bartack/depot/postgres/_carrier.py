@@ -157,7 +157,9 @@ class Courier:
                 case "lost":
                     parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
                 case "rewound":
-                    problem = f"{parcel.name} ends with entry {ends}, but entry {commit.seq - 1} was acknowledged"
+                    problem = (
+                        f"{parcel.name} ends with entry {ends}, but entry {commit.seq - 1} was acknowledged"
+                    )
                     parcel.done(DepotRewoundError(self._database.name, problem))
                 case "again":
                     again.append(parcel)

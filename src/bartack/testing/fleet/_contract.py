@@ -17,7 +17,7 @@ from typing import Final
 from uuid import UUID, uuid4
 from zlib import crc32
 
-from bartack.depot.taken import LEASE_S, OWNER_CHANGES, POOL, Taken
+from bartack.depot.taken import LEASE_S, OWNER_CHANGES, POOL, OwnerState, Taken
 from bartack.journal.shared import Commit
 from bartack.testing.fleet._functions import FleetFunctions, NodeForm
 
@@ -75,7 +75,7 @@ class FleetContract(ABC):
 
     def make_steady(self, *nodes: int) -> None:
         """Let these nodes beat for more than a lease, and all others be silent."""
-        for _ in range(6):
+        for _ in range(8):
             self.fleet.pass_time(LEASE_S / 5)
             for node in nodes:
                 self.fleet.beat(node)
@@ -220,18 +220,53 @@ class FleetContract(ABC):
             self.fleet.pass_time(1)
 
     def test_only_a_node_that_was_steady_for_a_whole_lease_declares_others_dead(self) -> None:
-        self.node("late")
-        unsteady = self.node("unsteady")
-        self.fleet.pass_time(LEASE_S * 0.7)
-        self.fleet.beat(unsteady)
-        self.fleet.pass_time(LEASE_S * 0.4)
-        assert self.fleet.beat(unsteady).buried == (), "its own beats had a gap"
-        self.fleet.pass_time(LEASE_S * 0.4)
-        assert self.fleet.beat(unsteady).buried == (), "that is not long enough ago"
+        late, other = self.node("late"), self.node("other")
+        self.make_steady(late, other)
+        self.fleet.pass_time(LEASE_S * 0.5)
+        self.fleet.beat(other)
 
+        for _ in range(4):
+            self.fleet.pass_time(LEASE_S * 0.2)
+            assert self.fleet.beat(other).buried == (), "its own beats had a gap less than a lease ago"
         self.fleet.pass_time(LEASE_S * 0.3)
 
-        assert len(self.fleet.beat(unsteady).buried) == 1
+        assert self.fleet.beat(other).buried == (late,)
+
+    def test_a_late_node_is_left_alone_for_as_long_as_the_clock_may_step_without_a_gap(self) -> None:
+        late, steady = self.node("late"), self.node("steady")
+        self.make_steady(late, steady)
+
+        for _ in range(5):
+            self.fleet.pass_time(LEASE_S * 0.2)
+            self.fleet.beat(steady)
+        self.fleet.pass_time(LEASE_S * 0.1)
+        assert self.fleet.beat(steady).buried == ()
+        self.fleet.pass_time(LEASE_S * 0.1)
+
+        assert self.fleet.beat(steady).buried == (late,)
+
+    def test_no_node_is_declared_dead_for_a_lease_after_the_database_has_crashed(self) -> None:
+        late, steady = self.node("late"), self.node("steady")
+        self.make_steady(late, steady)
+
+        self.fleet.crash()
+
+        for _ in range(6):
+            assert self.fleet.beat(steady).buried == ()
+            self.fleet.pass_time(LEASE_S * 0.2)
+        assert self.fleet.beat(steady).buried == (late,)
+
+    def test_a_request_to_join_that_arrives_late_frees_nothing_of_its_successor(self) -> None:
+        seat, run = uuid4(), self.run()
+        node = self.node(seat=seat, boot="boot/2")
+        self.claim_one(node)
+
+        for boot in ("boot/1", "boot/2"):
+            self.node(seat=seat, boot=boot)
+            assert (self.fleet.node_state(node), self.state(run)) == ("live", "owned")
+        self.node(seat=seat, boot="boot/10")
+
+        assert (self.fleet.node_state(node), self.state(run)) == ("dead", "queued")
 
     def test_a_node_of_the_same_seat_and_boot_frees_the_runs_of_the_one_before_at_once(self) -> None:
         seat, run = uuid4(), self.run()
@@ -357,11 +392,23 @@ class FleetContract(ABC):
         assert fence > mine.fence
         assert self.fleet.node_state(node) == "dead"
 
+    def test_what_owned_a_run_before_the_database_was_restored_owns_it_no_longer(self) -> None:
+        run, node = self.run(), self.node()
+        mine = self.claim_one(node)
+
+        assert self.fleet.restored() == 1
+
+        assert self.fleet.append([(run, commit_at(2, mine.fence))]) == {run: "lost"}
+        assert self.fleet.beat(node).state == "dead"
+        standing = self.fleet.standing(run)
+        assert (standing.state, standing.reason) == ("held", "the database was restored from a backup")
+        assert standing.fence >= mine.fence + 1000
+
     # States.
 
     def test_every_change_of_a_state_is_one_of_the_table(self) -> None:
         seat = uuid4()
-        ends = ("over", "resting", "queued")
+        ends: tuple[OwnerState, ...] = ("over", "resting", "queued")
         for end in ends:
             run, node = self.run(), self.node(seat=seat)
             taken = self.claim_one(node)
@@ -374,5 +421,13 @@ class FleetContract(ABC):
             assert self.state(run) == "held"
             self.fleet.enqueue(run)
             self.fleet.give_back(run, self.claim_one(node).fence, "held", 0, "", 0, refuses=True)
+
+        queued, owned, resting = self.run(), self.run(), self.run()
+        node = self.node()
+        fences = {taken.no: taken.fence for _ in range(3) for taken in self.fleet.claim(node, 3)}
+        self.fleet.give_back(queued, fences[queued], "queued", 0, "", 0, refuses=False)
+        self.fleet.give_back(resting, fences[resting], "resting", 0, "", 0, refuses=False)
+        assert self.fleet.restored() == 3
+        assert [self.state(run) for run in (queued, owned, resting)] == ["held"] * 3
 
         assert self.fleet.changes() == {(change.start, change.end) for change in OWNER_CHANGES}

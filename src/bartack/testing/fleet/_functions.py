@@ -162,6 +162,10 @@ class FleetFunctions(Protocol):
         """End the ownership of a process; whether it had not ended already."""
         ...
 
+    def restored(self) -> int:
+        """The database was restored from a backup: nothing that owned a run before owns it now. Returns how many runs are held."""
+        ...
+
     # Writing.
 
     def append(self, commits: Sequence[tuple[int, Commit]]) -> dict[int, str]:
@@ -182,7 +186,7 @@ class FleetFunctions(Protocol):
         """Let time pass in which nothing happens."""
         ...
 
-    def restarted(self) -> None:
+    def crash(self) -> None:
         """The database has crashed, and has lost beats that were not synced. Nothing of that is visible in its tables."""
         ...
 

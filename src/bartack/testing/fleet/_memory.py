@@ -28,6 +28,8 @@ SLACK: Final = 15
 """A node is declared dead so long after its lease, in percent: a step of the clock that is too short for a gap hurts nothing."""
 STRIKES: Final = 3
 MOST_WOKEN: Final = 100
+RESTORED: Final = 1000
+"""Fences that may have been given away after the backup was made."""
 
 
 @dataclass(slots=True)
@@ -360,6 +362,21 @@ class MemoryFleet:
         self._move(row, row.before if leaves_as_was else state)
         return True
 
+    def restored(self) -> int:
+        """See ``FleetFunctions.restored``."""
+        for number in self._live:
+            self._nodes[number].state = "dead"
+        self._live.clear()
+        held = 0
+        for row in self._runs.values():
+            row.fence += RESTORED
+            row.strikes, row.due_us, row.refused = 0, 0, frozenset()
+            if row.state not in {"over", "held"}:
+                held += row.pool is not None
+                row.reason = "the database was restored from a backup" if row.pool else row.reason
+                self._move(row, "held" if row.pool else "resting")
+        return held
+
     # Writing.
 
     def append(self, commits: Sequence[tuple[int, Commit]]) -> dict[int, str]:
@@ -463,8 +480,8 @@ class MemoryFleet:
 
     # For tests.
 
-    def restarted(self) -> None:
-        """See ``FleetFunctions.restarted``."""
+    def crash(self) -> None:
+        """See ``FleetFunctions.crash``."""
         self._awake_us = None
 
     def pass_time(self, seconds: float) -> None:

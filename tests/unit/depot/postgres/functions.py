@@ -116,6 +116,9 @@ class PostgresFunctions:
     def release(self, run: int, fence: int, state: OwnerState, why: str) -> bool:
         return bool(self._one("SELECT bartack.release(%s, %s, %s, %s)", run, fence, state, why))
 
+    def restored(self) -> int:
+        return int(self._one("SELECT bartack.restored()"))
+
     # Writing.
 
     def append(self, commits: Sequence[tuple[int, Commit]]) -> dict[int, str]:
@@ -154,6 +157,11 @@ class PostgresFunctions:
             seconds,
         )
         self._session.rows("UPDATE bartack.owner SET due = due - make_interval(secs => %s)", seconds)
+        self._session.rows("UPDATE bartack.awake SET since = since - make_interval(secs => %s)", seconds)
+
+    def crash(self) -> None:
+        """What a crash does to a table that is not logged."""
+        self._session.rows("TRUNCATE bartack.awake")
 
     def changes(self) -> set[tuple[str, str]]:
         return {
