@@ -41,7 +41,6 @@ def test_a_large_fleet_ends_all_runs_and_takes_over_in_time() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.skipif("SOAK" not in os.environ, reason="takes some minutes: make soak")
 def test_a_thousand_nodes_end_a_hundred_thousand_runs_and_take_over_in_time() -> None:
     found = Load(nodes=1_000, runs=100_000, kills=50).run()
 
