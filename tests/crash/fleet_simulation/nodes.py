@@ -34,7 +34,7 @@ from bartack.node._fleet_core import (
     StopRun,
     WorkEnd,
 )
-from bartack.testing.fleet import NodeForm, Place
+from bartack.testing.fleet import KeptPlace, NodeForm
 
 if TYPE_CHECKING:
     from tests.crash.fleet_simulation.witness import Witness
@@ -428,13 +428,13 @@ class Process:
         tables = self.fleet.tables
         again = partial(self.after, self.world.random.random(), partial(self._deliver, batch))
 
-        def append() -> list[tuple[str, Place]]:
+        def append() -> list[tuple[str, KeptPlace]]:
             outcomes = tables.append(commits)
             return [(outcomes[run], tables.look(run, commit.seq)) for run, commit in commits]
 
         self.ask(append, partial(self._delivered, batch), again)
 
-    def _delivered(self, batch: list[Parcel], outcomes: list[tuple[str, Place]]) -> None:
+    def _delivered(self, batch: list[Parcel], outcomes: list[tuple[str, KeptPlace]]) -> None:
         again = list[Parcel]()
         for parcel, (outcome, place) in zip(batch, outcomes, strict=True):
             became = outcome if outcome != "look" else _what_became(parcel.commit, place)
@@ -448,7 +448,7 @@ class Process:
             self._send()
 
 
-def _what_became(commit: Commit, place: Place) -> str:
+def _what_became(commit: Commit, place: KeptPlace) -> str:
     at = place.found
     facts = (None, None, None) if at is None else (at.fence, at.last, at.crc)
     return what_became(commit, place.owner_fence, facts, place.ends)

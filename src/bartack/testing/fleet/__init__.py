@@ -8,15 +8,15 @@ Read ``_functions.py`` first.
 """
 
 from bartack.testing.fleet._contract import FleetContract
-from bartack.testing.fleet._functions import Beat, FleetFunctions, NodeForm, Place, RunStanding
+from bartack.testing.fleet._functions import Beat, FleetFunctions, KeptPlace, NodeForm, RunStanding
 from bartack.testing.fleet._memory import MemoryFleet
 
 __all__ = [
     "Beat",
     "FleetContract",
     "FleetFunctions",
+    "KeptPlace",
     "MemoryFleet",
     "NodeForm",
-    "Place",
     "RunStanding",
 ]

@@ -1,6 +1,6 @@
 """The functions of a database that decide who owns a run: what ``depot/postgres/schema`` has in SQL, as a protocol.
 
-Each function is carried out whole or not at all, and one after the other. The caller may not learn of it: its answer can be lost.
+Each function is carried out whole or not at all, and one after the other. Its answer can be lost, so the caller might not learn of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Beat(NamedTuple):
     is_queued: bool = False
 
 
-class Place(NamedTuple):
+class KeptPlace(NamedTuple):
     """What is kept at a place of a journal.
 
     Attributes:
@@ -172,7 +172,7 @@ class FleetFunctions(Protocol):
         """Keep commits, one of each run; ``written``, ``lost`` or ``look`` for each run."""
         ...
 
-    def look(self, run: int, seq: int) -> Place:
+    def look(self, run: int, seq: int) -> KeptPlace:
         """What is kept at a place."""
         ...
 

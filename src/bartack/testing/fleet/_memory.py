@@ -17,7 +17,7 @@ from typing import Final
 from bartack.depot.taken import POOL, NodeState, OwnerState, Taken
 from bartack.journal.shared import Commit
 from bartack.testing._clock import START_US
-from bartack.testing.fleet._functions import Beat, NodeForm, Place, RunStanding
+from bartack.testing.fleet._functions import Beat, KeptPlace, NodeForm, RunStanding
 
 SECOND_US: Final = 1_000_000
 GRACE_US: Final = 30 * SECOND_US
@@ -392,10 +392,10 @@ class MemoryFleet:
         row.ends = commit.last
         return "written"
 
-    def look(self, run: int, seq: int) -> Place:
+    def look(self, run: int, seq: int) -> KeptPlace:
         """See ``FleetFunctions.look``."""
         row = self._runs[run]
-        return Place(row.fence if row.state == "owned" else -1, row.commits.get(seq), row.ends)
+        return KeptPlace(row.fence if row.state == "owned" else -1, row.commits.get(seq), row.ends)
 
     # What a correct fleet stands on.
 

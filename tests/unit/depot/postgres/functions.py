@@ -9,7 +9,7 @@ from bartack.depot.fleet import _CLAIM
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.taken import NodeState, OwnerState, Taken
 from bartack.journal.shared import Commit
-from bartack.testing.fleet import Beat, NodeForm, Place, RunStanding
+from bartack.testing.fleet import Beat, KeptPlace, NodeForm, RunStanding
 
 LOG_CHANGES = (
     "CREATE TABLE public.change (before text, after text, UNIQUE (before, after))",
@@ -137,12 +137,12 @@ class PostgresFunctions:
         )
         return {int(run): str(outcome) for run, outcome in rows}
 
-    def look(self, run: int, seq: int) -> Place:
+    def look(self, run: int, seq: int) -> KeptPlace:
         ((owner_fence, ends),) = self._session.rows(
             "SELECT owner_fence, ends FROM bartack.look(%s::bigint[], %s::bigint[])", [run], [seq]
         )
         found = next((commit for commit in self.commits(run) if commit.seq == seq), None)
-        return Place(int(owner_fence), found, int(ends))
+        return KeptPlace(int(owner_fence), found, int(ends))
 
     # For tests.
 
