@@ -1,6 +1,6 @@
 """The functions of a database that decide who owns a run: what ``depot/postgres/schema`` has in SQL, as a protocol.
 
-Each function is carried out whole or not at all, and one after the other. Its answer can be lost, so the caller might not learn of it.
+Each function is carried out whole or not at all, and one after the other. Its answer can be lost on the way to the caller.
 """
 
 from __future__ import annotations
