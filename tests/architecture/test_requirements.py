@@ -15,7 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 ROOT = Path(__file__).parents[2]
-CONTRACTS = [ROOT / f"src/bartack/testing/_{name}_contract.py" for name in ("journal", "agent")]
+CONTRACTS = [
+    *(ROOT / f"src/bartack/testing/_{name}_contract.py" for name in ("journal", "agent")),
+    ROOT / "src/bartack/testing/fleet/_contract.py",
+]
 
 
 class Promise(NamedTuple):

@@ -249,12 +249,17 @@ def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> N
     fleet.node("two")
     follower = fleet.submit()
     fleet.owning()
+    until(lambda: bool(fleet.rows("SELECT 1 FROM bartack.awake")), "a beat")
+    before = fleet.rows("SELECT since FROM bartack.awake")
     cluster().stop()
     until(lambda: "stands still" in fleet.hub_log(), "the run to stand still")
     cluster().start()
 
     fleet.check(follower, repeated=0)
     assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)]
+    since = fleet.rows("SELECT since FROM bartack.awake")
+    assert since != before, "the crash was noted"
+    assert since
 
 
 @pytest.mark.requirement("fleet-credentials")

@@ -188,7 +188,7 @@ class Fleet(Closing):
     def take(self, run: Taken, directory: Path, commit: Commit, answer: Answer) -> None:
         """Keep a commit of a run; ``answer`` is called when it is known what became of it."""
         if run.strikes and FINISHED in commit.lines:
-            self._errands.run(f"progressed {run.no}", "SELECT bartack.progressed(%s, %s)", run.no, run.fence)
+            answer = partial(self._clear_strikes, run, answer)
         read = partial(self.load_blob, run, directory)
 
         def done(error: BartackError | None) -> None:
@@ -197,6 +197,12 @@ class Fleet(Closing):
                 self._announcer.changed(run.no)
 
         self._courier.send(Parcel(run.no, run.id, commit, read, done))
+
+    def _clear_strikes(self, run: Taken, answer: Answer, error: BartackError | None) -> None:
+        """A commit with a finished step has its outcome. One that is not kept clears nothing."""
+        if error is None:
+            self._errands.run(f"progressed {run.no}", "SELECT bartack.progressed(%s, %s)", run.no, run.fence)
+        answer(error)
 
     def load_blob(self, run: Taken, directory: Path, ref: BlobRef) -> bytes:
         """A large value of a run as it is stored: from its directory, or from the database."""

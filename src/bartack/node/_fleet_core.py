@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from bartack.depot import Job, Standing, Verdict
 from bartack.depot.taken import Change, Taken
-from bartack.node._core import Ending, Policy, judge
+from bartack.node._core import STOPPED, Ending, Policy, judge
 from bartack.node._node import describe
 
 AGAIN_US: Final = 5_000_000
@@ -223,6 +225,7 @@ class FleetCore:
         """
         if self.state == "joining":
             if stops:
+                self._out = [output for output in self._out if not isinstance(output, Join)]
                 self._change("stop")
             else:
                 self._join()
@@ -308,7 +311,9 @@ class FleetCore:
             # Its hub has ended because the lease was gone, which is not the fault of the run.
             return Verdict(state="queued", strikes=strikes, reason="the database was away for too long")
         standing = Standing(job=end.job, state="owned", strikes=strikes, progress=end.before)
-        return judge(standing, ending, now.us, self._policy)
+        verdict = judge(standing, ending, now.us, self._policy)
+        # Only a finished step clears the strikes: a run may take hosts down with a clean stop in between.
+        return replace(verdict, strikes=strikes) if ending.stop in STOPPED else verdict
 
     # What the node does.
 

@@ -14,9 +14,9 @@
 - ``AgentContract``: what every kind of agents must do; likewise.
 - ``DepotContract``: what every depot must do; likewise.
 
-Folders: ``runs/`` (runs in memory), ``model/`` (the model server), ``sandbox/`` (where real agents run). Read ``runs/_run.py``,
-``disk.py`` (a disk that fails), ``_journal_contract.py`` (what every engine has to pass), ``model/_director.py`` (how a model
-server chooses its replies).
+Folders: ``fleet/`` (what a database does for nodes, with a door of its own), ``runs/`` (runs in memory), ``model/`` (the model
+server), ``sandbox/`` (where real agents run). Read ``runs/_run.py``, ``disk.py`` (a disk that fails), ``_journal_contract.py``
+(what every engine has to pass), ``model/_director.py`` (how a model server chooses its replies).
 """
 
 from bartack.agents import ScriptedAgent

@@ -139,6 +139,19 @@ def test_a_finished_step_clears_the_strikes_of_a_run(yard: Yard, tmp_path: Path)
     until(lambda: yard.rows("SELECT strikes FROM bartack.owner") == [(0,)], "the cleared strikes")
 
 
+def test_a_finished_step_that_is_not_kept_clears_no_strikes(yard: Yard, tmp_path: Path) -> None:
+    run_id = yard.submit()
+    yard.rows("UPDATE bartack.owner SET strikes = 2")
+    fleet = yard.node()
+    (taken,) = fleet.claim(1)
+    # Something else is at its place.
+    yard.rows("INSERT INTO bartack.journal VALUES (%s, 2, 2, %s, 7, 'other')", taken.no, taken.fence)
+
+    assert append(fleet, taken, tmp_path / run_id) is not None
+    fleet._errands.flush()
+    assert yard.rows("SELECT strikes FROM bartack.owner") == [(2,)]
+
+
 def test_a_run_that_all_nodes_refuse_is_held_with_the_reason(yard: Yard) -> None:
     run_id = yard.submit()
     one, two = yard.node("one"), yard.node("two")

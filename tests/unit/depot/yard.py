@@ -73,6 +73,8 @@ class Yard:
 
     def make_steady(self, fleet: Fleet) -> None:
         self.rows("UPDATE bartack.node SET steady = steady - interval '1 day' WHERE id = %s", fleet.node.id)
+        self.rows("TRUNCATE bartack.awake")
+        self.rows("INSERT INTO bartack.awake VALUES (clock_timestamp() - interval '1 day')")
 
     def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         return self.database.shared.rows(statement, *values)

@@ -122,6 +122,15 @@ def test_a_run_that_dies_without_progress_gets_a_strike_and_one_with_progress_do
         assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", strikes)
 
 
+def test_a_clean_stop_clears_no_strikes_and_a_finished_step_does() -> None:
+    for progress, strikes in ((3, 2), (4, 0)):
+        core = a_node(a_run(strikes=2))
+        core.work_ended(a_run(strikes=2), ended("terminated", before=3, progress=progress), at(1))
+        core.look(at(2), VALID)
+        (wanted,) = given_back(core)
+        assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", strikes)
+
+
 def test_a_run_that_cannot_run_here_is_refused_and_one_that_cannot_begin_now_is_not() -> None:
     core = a_node(a_run(1), a_run(2))
     core.work_ended(a_run(1), CannotRun("no such workspace"), at(1))
@@ -244,6 +253,17 @@ def test_a_node_that_is_stopped_while_it_joins_ends() -> None:
     core.look(at(1), VALID, 1)
 
     assert core.state == "ended"
+
+
+def test_a_dead_node_that_was_asked_to_stop_does_not_join_anew() -> None:
+    core = a_node(a_run())
+    core.look(at(1), DEAD)
+    core.take()
+    core.work_ended(a_run(), ended(), at(2))
+
+    core.look(at(2), DEAD, 1)
+
+    assert (core.state, taken(core)) == ("ended", [EndLife()])
 
 
 def test_the_database_is_reported_away_once_and_back_once() -> None:

@@ -16,7 +16,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from bartack.depot.postgres._append import Append
 from bartack.depot.postgres._content import upload
@@ -150,24 +150,49 @@ class Courier:
         for parcel in batch:
             owner_fence, fence, last, crc, ends = found[parcel.run]
             commit = parcel.commit
-            if (fence, last, crc) == (commit.fence, commit.last, commit.crc):
-                parcel.done(None)
-            elif owner_fence != commit.fence:
-                parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
-            elif ends < commit.seq - 1:
-                problem = f"{parcel.name} ends with entry {ends}, but entry {commit.seq - 1} was acknowledged"
-                parcel.done(DepotRewoundError(self._database.name, problem))
-            elif fence is None and ends == commit.seq - 1:
-                again.append(parcel)
-            else:
-                problem = f"entry {commit.seq} is not the one that was sent"
-                parcel.done(JournalCorruptError(f"{self._database.name}: {parcel.name}", 0, problem))
+            match what_became(commit, owner_fence, (fence, last, crc), ends):
+                case "kept":
+                    parcel.done(None)
+                case "lost":
+                    parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
+                case "rewound":
+                    problem = (
+                        f"{parcel.name} ends with entry {ends}, but entry {commit.seq - 1} was acknowledged"
+                    )
+                    parcel.done(DepotRewoundError(self._database.name, problem))
+                case "again":
+                    again.append(parcel)
+                case "corrupt":
+                    problem = f"entry {commit.seq} is not the one that was sent"
+                    parcel.done(JournalCorruptError(f"{self._database.name}: {parcel.name}", 0, problem))
         return again
 
     def _wait(self, tries: int) -> None:
         longest = min(FIRST_WAIT_S * 2 ** min(tries, 10), LONGEST_WAIT_S)
         with self._changed:
             self._changed.wait_for(lambda: self._ends, random.uniform(0, longest))
+
+
+def what_became(
+    commit: Commit, owner_fence: int, found: tuple[int | None, int | None, int | None], ends: int
+) -> Literal["kept", "lost", "rewound", "again", "corrupt"]:
+    """What became of a commit whose append was not answered, or did not fit.
+
+    Args:
+        commit: What was sent.
+        owner_fence: The fence of the owner of the run.
+        found: Fence, last entry and CRC of the commit that is at its place.
+        ends: The last entry of the journal.
+    """
+    if found == (commit.fence, commit.last, commit.crc):
+        return "kept"
+    if owner_fence != commit.fence:
+        return "lost"
+    if ends < commit.seq - 1:
+        return "rewound"
+    if found[0] is None and ends == commit.seq - 1:
+        return "again"
+    return "corrupt"
 
 
 def _upload(connection: Connection, parcel: Parcel) -> bool:

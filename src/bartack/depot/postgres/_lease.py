@@ -80,7 +80,8 @@ class Node(Closing):
         self._ends = threading.Event()
         self._session = database.session(self._answer_s)
         sent = 0 if page is None else page.now_ns()
-        self.id = self._join(self._session, seat, boot)
+        # A request to join that was given up may arrive after the next one. Its lower number keeps it from burying that one's node.
+        self.id = self._join(self._session, seat, f"{boot}/{time.monotonic_ns()}")
         self._renew(sent)
         self._thread = threading.Thread(target=self._beat_on, name="bartack-lease", daemon=True)
         self._thread.start()

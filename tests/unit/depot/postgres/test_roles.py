@@ -39,6 +39,7 @@ INTERNAL = {
     "set_team",
     "stamp_owner",
     "bury",
+    "bury_late",
     "guard_node",
     "guard_of_run",
     "guard_owner",
@@ -392,6 +393,7 @@ def test_any_node_buries_one_that_is_late_and_a_team_of_others_is_no_obstacle(pl
     witness = place.join_fleet("blue_node", "blue")
     place.admin.rows("UPDATE bartack.node SET until = until - interval '1 hour' WHERE id = %s", node)
     place.admin.rows("UPDATE bartack.node SET steady = steady - interval '1 hour' WHERE id = %s", witness)
+    place.admin.rows("INSERT INTO bartack.awake VALUES (clock_timestamp() - interval '1 hour')")
 
     place("blue_node").rows("SELECT bartack.beat_fleet(%s)", witness)
 
