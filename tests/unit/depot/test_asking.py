@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
@@ -14,13 +11,6 @@ from bartack.depot.asking import Answered, StoredRequest
 from bartack.depot.postgres._requests import RunQuestioner
 from bartack.depot.postgres._run import PostgresRun
 from bartack.journal import Draft
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path)
-    yield made
-    made.close()
 
 
 def kept(yard: Yard, run_id: str) -> PostgresRun:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from tests.waiting import until
 from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._watch import LOOK_S
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path)
-    yield made
-    made.close()
 
 
 def change(yard: Yard) -> None:
