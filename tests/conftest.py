@@ -68,6 +68,7 @@ COUNTED = {
     "append_races": "races of appends and takeovers in a database, no row of a lost owner",
     "database_faults": "cuts and kills of the connections and processes of a database, nothing acknowledged lost or doubled",
     "database_kills": "kill -9 of runs in a database, resumed here or on another machine",
+    "fleet_faults": "faults of nodes, hubs and their database while programs ran, never two owners at work and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
 

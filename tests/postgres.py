@@ -10,17 +10,20 @@ from __future__ import annotations
 import atexit
 import os
 import pwd
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._schema import migrate
@@ -31,6 +34,25 @@ _numbers = count(1)
 
 def find_programs() -> Path | None:
     """Where ``initdb`` and ``postgres`` are."""
+    return next(iter(_all_programs()), None)
+
+
+def find_other_programs() -> Path | None:
+    """Where those of the newest other major version are, beside the one that the tests use."""
+    found = {_major(place): place for place in reversed(_all_programs())}
+    used = find_programs()
+    others = [major for major in found if used is None or major != _major(used)]
+    return found[max(others)] if others else None
+
+
+def _major(programs: Path) -> int:
+    said = subprocess.run([programs / "postgres", "--version"], capture_output=True, check=True, text=True)
+    found = re.search(r"\d+", said.stdout)
+    assert found is not None, said.stdout
+    return int(found[0])
+
+
+def _all_programs() -> list[Path]:
     wanted = os.environ.get("BARTACK_TEST_POSTGRES")
     on_path = shutil.which("initdb")
     places = [
@@ -39,9 +61,7 @@ def find_programs() -> Path | None:
         *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True),
         *_in_wheel(),
     ]
-    return next(
-        (place for place in places if (place / "initdb").exists() and (place / "postgres").exists()), None
-    )
+    return [place for place in places if (place / "initdb").exists() and (place / "postgres").exists()]
 
 
 def _in_wheel() -> list[Path]:
@@ -51,18 +71,33 @@ def _in_wheel() -> list[Path]:
 
 
 class Cluster:
-    """A running PostgreSQL."""
+    """A running PostgreSQL.
 
-    def __init__(self, programs: Path, place: Path) -> None:
+    Args:
+        programs: Where its programs are.
+        place: Its directory.
+        primary: The directory with the socket of a server that it is a standby of.
+        synced: Whether it syncs what it acknowledges. Without that only a loss of power loses something, not a kill.
+    """
+
+    def __init__(
+        self, programs: Path, place: Path, primary: Path | None = None, *, synced: bool = True
+    ) -> None:
         self.programs = programs
         self.place = place
         self.data = place / "data"
+        self._is_killed = False
+        self._synced = synced
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user is not None:
             os.chown(place, pwd.getpwnam(self._user).pw_uid, -1)
-        self._run(
-            "initdb", "-D", str(self.data), "-U", "bartack", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
-        )
+        words: tuple[str, ...]
+        if primary is None:
+            words = ("-U", "bartack", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+            self._run("initdb", "-D", str(self.data), *words)
+        else:
+            words = ("-U", "bartack", "-h", str(primary), "-R", "-X", "stream", "-c", "fast", "-N")
+            self._run("pg_basebackup", "-D", str(self.data), *words)
         self.start()
 
     def url(self, database: str = "postgres") -> str:
@@ -71,14 +106,32 @@ class Cluster:
     def start(self) -> None:
         settings = (
             f"-c listen_addresses= -c unix_socket_directories={self.place} "
-            "-c max_connections=60 -c shared_buffers=32MB -c recovery_init_sync_method=syncfs"
+            "-c max_connections=60 -c shared_buffers=32MB -c recovery_init_sync_method=syncfs "
+            f"-c fsync={'on' if self._synced else 'off'}"
         )
         log = str(self.place / "log")
         self._run("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", settings, "start")
 
     def stop(self, how: str = "immediate") -> None:
         """``immediate`` is what a power cut is to it."""
+        if self._is_killed:
+            return
         self._run("pg_ctl", "-D", str(self.data), "-m", how, "-w", "stop")
+
+    def kill(self) -> None:
+        """``kill -9`` of the whole server. Nothing starts it again."""
+        postmaster = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
+        found = [postmaster, *_children_of(postmaster)]
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in found), "the end of the server")
+        (self.data / "postmaster.pid").unlink()
+        self._is_killed = True
+
+    def promote(self) -> None:
+        """Let a standby take over."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def _run(self, name: str, *words: str) -> None:
         done = subprocess.run(
@@ -95,6 +148,12 @@ class Cluster:
         assert done.returncode == 0, done.stderr.decode()
 
 
+def _children_of(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    text = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii")
+    return [int(word) for word in text.split()]
+
+
 def _need_programs() -> Path:
     programs = find_programs()
     if programs is None:
@@ -105,9 +164,9 @@ def _need_programs() -> Path:
 
 
 @cache
-def cluster() -> Cluster:
-    """The cluster of this test process."""
-    programs = _need_programs()
+def cluster(programs: Path | None = None) -> Cluster:
+    """The cluster of this test process, with these programs or those that are found first."""
+    programs = programs or _need_programs()
     place = Path(tempfile.mkdtemp(prefix="bartack-pg-"))
     made = Cluster(programs, place)
 
@@ -133,19 +192,41 @@ def empty_database() -> str:
     return name
 
 
-def new_database() -> str:
-    """A database with the tables of Bartack, of its own."""
-    return _create(cluster(), f"test_{next(_numbers)}", "template")
+def new_database(programs: Path | None = None) -> str:
+    """A database with the tables of Bartack, of its own; see ``cluster``."""
+    return _create(cluster(programs) if programs else cluster(), f"test_{next(_numbers)}", "template")
+
+
+def new_database_of_other_version() -> str:
+    """A database of a server of another major version; without one the test is skipped with the reason."""
+    programs = find_other_programs()
+    if programs is None:
+        pytest.skip("there is only one major version of PostgreSQL on this machine")
+    return new_database(programs)
 
 
 @contextmanager
-def own_cluster() -> Generator[Cluster]:
-    """A cluster that a test may stop and kill."""
-    programs = _need_programs()
-    place = Path(tempfile.mkdtemp(prefix="bartack-pg-"))
-    made = Cluster(programs, place)
-    try:
+def own_cluster(*, synced: bool = True) -> Generator[Cluster]:
+    """A cluster that a test may stop and kill; see ``Cluster``."""
+    with _made(synced=synced) as made:
         migrate(Database(made.url()))
+        yield made
+
+
+@contextmanager
+def standby_of(socket: Path) -> Generator[Cluster]:
+    """A standby of the server whose socket is in a directory."""
+    if not (_need_programs() / "pg_basebackup").exists():
+        pytest.skip("no pg_basebackup beside postgres")
+    with _made(socket, synced=False) as made:
+        yield made
+
+
+@contextmanager
+def _made(primary: Path | None = None, *, synced: bool) -> Generator[Cluster]:
+    place = Path(tempfile.mkdtemp(prefix="bartack-pg-"))
+    made = Cluster(_need_programs(), place, primary, synced=synced)
+    try:
         yield made
     finally:
         made.stop()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.postgres import new_database
+from tests.postgres import new_database, new_database_of_other_version
 
 from bartack.core.clock import Clock
 from bartack.depot import KeptRun, RunStore
@@ -38,12 +38,18 @@ def journals() -> str:
     return new_database()
 
 
+@cache
+def other_journals() -> str:
+    """The same, of a server of another major version."""
+    return new_database_of_other_version()
+
+
 class InDatabase:
     """See ``JournalEngine``: one run in a database; each owner may have a directory of its own, as on several machines."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="bartack-contract-"))
-        self.database = Database(journals())
+        self.database = Database(url)
         self.id = f"run-20260101-000000-{next(_numbers):08x}"
         self.machines = 0
         self._first = self._run("one")
@@ -108,13 +114,20 @@ class InDatabase:
 
 class TestPostgresJournal(JournalContract):
     def make_engine(self) -> JournalEngine:
-        return InDatabase()
+        return InDatabase(journals())
+
+
+class TestPostgresJournalOfOtherVersion(JournalContract):
+    def make_engine(self) -> JournalEngine:
+        return InDatabase(other_journals())
 
 
 class TestPostgresRuns(KeptRunContract):
+    new_database: Callable[[], str] = staticmethod(new_database)
+
     def setup_method(self) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="bartack-contract-"))
-        self._database = Database(new_database())
+        self._database = Database(self.new_database())
         self.store = self.make_runs()
 
     def teardown_method(self) -> None:
@@ -134,3 +147,7 @@ class TestPostgresRuns(KeptRunContract):
         assert isinstance(run, PostgresRun)
         with run.database.session() as session:
             session.rows("DELETE FROM bartack.journal WHERE seq = (SELECT max(seq) FROM bartack.journal)")
+
+
+class TestPostgresRunsOfOtherVersion(TestPostgresRuns):
+    new_database = staticmethod(new_database_of_other_version)

@@ -19,13 +19,14 @@ from bartack._version import __version__
 from bartack.core.closing import Closing
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import Answer
-from bartack.depot.postgres._carrier import Courier, Parcel
+from bartack.depot.postgres._carrier import Courier, Parcel, Rewound
 from bartack.depot.postgres._content import download, keep_program
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Node, Page
 from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.postgres._owner import Errands, seat_of
 from bartack.depot.postgres._requests import RunAnswerer
+from bartack.depot.postgres._rewound import Kept
 from bartack.depot.postgres._run import Marked, PostgresRun
 from bartack.depot.postgres._schema import VERSION, check_version
 from bartack.depot.taken import FleetFacts, Taken
@@ -81,8 +82,13 @@ class FleetNode(Node):
         return int(number)
 
     def _renew_there(self, session: Session) -> str:
-        found = session.rows("SELECT state, queued, asked FROM bartack.beat_fleet(%s)", self.id)
-        state, queued, asked = found[0] if found else ("dead", True, None)
+        statement = (
+            "SELECT b.state, b.queued, b.asked, b.now_us FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
+            "WHERE n.id = %s AND n.joined = %s"
+        )
+        found = session.rows(statement, *self.identity)
+        state, queued, asked, now_us = found[0] if found else ("dead", True, None, None)
+        self.note_time(now_us)
         has_changed, self.state = state != self.state, state
         self.asked.update(asked or ())
         if queued or has_changed or asked:
@@ -98,14 +104,23 @@ class Fleet(Closing):
         facts: Which node it is.
         page: Shows the right to run.
         wake: Called, in another thread, when there is something to look at.
+        rewound: See ``Courier``.
     """
 
-    def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        facts: FleetFacts,
+        page: Page,
+        wake: Callable[[], object],
+        rewound: Rewound | None = None,
+    ) -> None:
         self.database = database
         self._session = database.session()
         check_version(self._session)
         self.node = FleetNode(database, facts, page, wake)
-        self._courier = Courier(database)
+        self._courier = Courier(database, self.node.identity, rewound)
+        self.node.reconnected = self._courier.compare
         self._errands = Errands(database)
         self._wake = wake
         self._announcer = Announcer(database)
@@ -166,23 +181,29 @@ class Fleet(Closing):
     def give_back(
         self, run: Taken, state: str, due_us: int, why: str, strikes: int, *, refuses: bool = False
     ) -> str | None:
-        """End the ownership of a run; returns its state then, or ``None`` if it had another owner already."""
+        """End the ownership of a run; returns its state then, or ``None`` if it had another owner already.
+
+        ``due_us`` is a time of this machine's clock. The database gets it in its own.
+        """
         self._errands.flush()
+        due_us += self.node.offset_us if due_us > 0 else 0
         statement = "SELECT bartack.give_back(%s, %s, %s, %s, %s, %s, %s)"
         values = run.no, run.fence, state, due_us, why, strikes, refuses
         ((found,),) = self._session.rows(statement, *values)
+        self._courier.forget(run.no)
         return None if found is None else str(found)
 
     def prepare(self, run: Taken, runs: Path) -> Path:
         """Bring the directory of a run below ``runs`` up to date: journal, program and summary.
 
         Raises:
+            JournalLostError: The database has lost acknowledged entries of it.
             BartackError: That is not possible, now or at all.
         """
         path = runs / run.id
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_elsewhere(path, Elsewhere(NODE))
-        PostgresRun(path, self.database).bring_here()
+        PostgresRun(path, self.database).bring_here(is_owner=True)
         return path
 
     def take(self, run: Taken, directory: Path, commit: Commit, answer: Answer) -> None:
@@ -196,7 +217,7 @@ class Fleet(Closing):
             if error is None:
                 self._announcer.changed(run.no)
 
-        self._courier.send(Parcel(run.no, run.id, commit, read, done))
+        self._courier.send(Parcel(Kept(run.no, run.id, directory, commit, read), done))
 
     def _clear_strikes(self, run: Taken, answer: Answer, error: BartackError | None) -> None:
         """A commit with a finished step has its outcome. One that is not kept clears nothing."""
@@ -234,10 +255,10 @@ class Fleet(Closing):
         with self._session.use() as connection:
             keep_program(connection, run.id, run.no, run.fence, program)
 
-    def close(self) -> None:
-        """Leave. Runs that are still owned are queued again."""
+    def close(self, *, leaves: bool = True) -> None:
+        """End; if it leaves, runs that are still owned are queued again at once, otherwise when the lease is over."""
         self._listener.close()
         self._announcer.close()
-        answers = self._courier.close() and self._errands.close()
-        self.node.close(leaves=answers)
+        answers = all([self._courier.close(), self._errands.close()])
+        self.node.close(leaves=leaves and answers)
         self._session.close()

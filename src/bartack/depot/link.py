@@ -18,14 +18,20 @@ import signal
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from bartack.core.closing import Closing
-from bartack.errors import BartackError, BlobMissingError, JournalOwnershipLostError, JournalPoisonedError
+from bartack.errors import (
+    BartackError,
+    BlobMissingError,
+    DepotUnavailableError,
+    JournalOwnershipLostError,
+    JournalPoisonedError,
+)
 from bartack.journal import BlobRef
 from bartack.journal.mirror import End, FetchedBlobs
 from bartack.journal.shared import Commit, lock_directory, open_shared
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct(">Q")
 _LARGEST: Final = 1 << 32
+AGAIN_S: Final = 0.2
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 
@@ -77,7 +84,7 @@ def _receive_exactly(end: socket.socket, size: int) -> bytes:
     while len(found) < size:
         try:
             piece = end.recv(min(size - len(found), 1 << 20))
-        except ConnectionError:
+        except OSError:  # cut, or closed by another thread
             return b""
         if not piece:
             return b""
@@ -258,7 +265,7 @@ class NodeLink(Closing):
     """The link to one hub, in the process of the node.
 
     Attributes:
-        fds: The hub's ends, until ``started``.
+        fds: The hub's ends, until it has them.
 
     Args:
         take: Takes a commit, and calls its second argument when it is known what became of it, in whatever thread.
@@ -274,9 +281,24 @@ class NodeLink(Closing):
         self.fds = LinkFds(commits.detach(), calls.detach(), life)
         self._threads: list[threading.Thread] = []
         self._is_closed = False
+        self._closes = threading.Event()
+        self._mutex = threading.Lock()
 
-    def started(self) -> None:
-        """The hub has its ends now."""
+    @contextmanager
+    def starting(self) -> Generator[LinkFds]:
+        """Start the process of the hub in this block, with these descriptors. Meanwhile nothing closes them.
+
+        Raises:
+            JournalOwnershipLostError: The link is closed.
+        """
+        with self._mutex:
+            if self._is_closed:
+                # The numbers of its descriptors may be those of others by now.
+                raise JournalOwnershipLostError("the run", "its node ends")
+            yield self.fds
+            self._started()
+
+    def _started(self) -> None:
         self._close_theirs()
         for work in (self._take_commits, self._answer_calls):
             thread = threading.Thread(target=work, name="bartack-hub-link", daemon=True)
@@ -306,24 +328,35 @@ class NodeLink(Closing):
     def _answer_calls(self) -> None:
         while (found := _receive(self._calls)) is not None:
             try:
-                answer = self._call(found[0], found[1:])
+                answer = self._carry_out(found[0], found[1:])
             except BlobMissingError:
                 answer = None
-            except BartackError:
-                break  # the end of its socket notifies the hub
+            except Exception:  # noqa: BLE001 - the boundary of the thread: the end of its socket notifies the hub
+                break
             with suppress(OSError):
                 _send(self._calls, [answer])
         with suppress(OSError):
             self._calls.shutdown(socket.SHUT_RDWR)
 
+    def _carry_out(self, what: str, words: Sequence[Any]) -> object:
+        """Carry out a call, after as many attempts as it takes: while the database is away, the lease decides what continues."""
+        while True:
+            try:
+                return self._call(what, words)
+            except DepotUnavailableError:
+                if self._closes.wait(AGAIN_S):
+                    raise
+
     def close(self) -> None:
         """End the link: a hub that still runs kills itself."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self.fds.life >= 0:
-            self._close_theirs()
-        os.close(self._life)
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._closes.set()
+            if self.fds.life >= 0:
+                self._close_theirs()
+            os.close(self._life)
         for end in (self._commits, self._calls):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

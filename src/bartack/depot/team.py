@@ -12,6 +12,7 @@ from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._examine import Remark, examine_database
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
 from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError, UsageError
@@ -111,6 +112,10 @@ class Team:
     def prepare(self, *, roles: bool = False) -> tuple[int, int]:
         """Make or update the tables, and the roles if they are wanted; returns the version before and after."""
         return migrate(self.database, roles=roles)
+
+    def examine(self) -> list[Remark]:
+        """What is good and what is not about it. See ``examine_database``."""
+        return examine_database(self.database)
 
     def check(self) -> None:
         """Raise unless runs can be kept there now.

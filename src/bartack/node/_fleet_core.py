@@ -105,7 +105,13 @@ class CannotRun(NamedTuple):
     why: str
 
 
-WorkEnd: TypeAlias = HubEnded | Postponed | CannotRun
+class Rewound(NamedTuple):
+    """The database has lost acknowledged entries of it: a person decides."""
+
+    why: str
+
+
+WorkEnd: TypeAlias = HubEnded | Postponed | CannotRun | Rewound
 
 
 # Statements for the database.
@@ -268,12 +274,12 @@ class FleetCore:
 
     def no_answer(self, problem: str) -> None:
         """The database did not answer a statement, so it is not known whether it was carried out."""
-        if self.state == "joining":
-            self._is_joining = False
-            self._note(f"it cannot join yet: {problem}")
-        elif not self._is_away:
+        is_joining, self._is_joining = self.state == "joining", False
+        if not self._is_away:
             self._is_away = True
-            self._note(f"the database does not answer: {problem}")
+            self._note(
+                f"it cannot join yet: {problem}" if is_joining else f"the database does not answer: {problem}"
+            )
 
     def work_ended(self, run: Taken, end: WorkEnd, now: Moment) -> None:
         """The work on a run has ended, and nothing of it is left on this machine."""
@@ -296,6 +302,8 @@ class FleetCore:
             case CannotRun(why):
                 self._note(f"{run.id} cannot run here: {why}")
                 return GiveBack(run, _queued(run, why), refuses=True)
+            case Rewound(why):
+                return GiveBack(run, Verdict(state="held", strikes=run.strikes, reason=why))
             case HubEnded(_, _, ending) if ending.problem:
                 return self._decide(owned, CannotRun(ending.problem), now)
             case HubEnded():

@@ -7,6 +7,7 @@ this machine, not before: another node may begin the run as soon as it is given 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import subprocess
@@ -19,13 +20,21 @@ from typing import Final
 
 import msgspec
 
+from bartack.core.disk import is_disk_trouble
 from bartack.depot import Job
 from bartack.depot.fleet import Fleet
 from bartack.depot.link import NodeLink
 from bartack.depot.taken import Taken
-from bartack.errors import DepotUnavailableError, TreeLockedError
+from bartack.errors import (
+    DepotUnavailableError,
+    JournalFullError,
+    JournalLockedError,
+    JournalLostError,
+    JournalSyncError,
+    TreeLockedError,
+)
 from bartack.node._core import Ending
-from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, WorkEnd
+from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, WorkEnd
 from bartack.node._hubs import Hub, RealHubs
 from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
 from bartack.runtime.hub.forwarding import RequestForwarder
@@ -36,6 +45,8 @@ from bartack.supervision.process.lock import take_tree_lock
 LOOK_S: Final = 1.0
 WORKSPACES: Final = "work"
 """The directory beside those of runs with the workspaces of runs that keep copies of them."""
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+"""What the system lacks now, and may have later."""
 TREE_S: Final = 30.0
 """How long the processes of a run may take to end after its hub, before that is noted."""
 
@@ -44,28 +55,28 @@ def spawn_linked(
     link: NodeLink, fence: int, lease: int, order: HubOrder, log: int, report: int
 ) -> HubProcess:
     """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
-    process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends with its link  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", "-s", "-m", order.module, *order.words],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-        cwd=order.workspace,
-        env=order.environ,
-        pass_fds=(report, lease, *link.fds),
-    )
+    with link.starting() as fds:
+        process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends with its link  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-P", "-s", "-m", order.module, *order.words],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=order.workspace,
+            env=order.environ,
+            pass_fds=(report, lease, *fds),
+        )
+        instructions = {
+            "report": report,
+            "sets": list(order.sets),
+            "rest_after_s": order.rest_after_s,
+            "lease": lease,
+            "link": list(fds),
+            "fence": fence,
+        }
     assert process.stdin is not None
-    instructions = {
-        "report": report,
-        "sets": list(order.sets),
-        "rest_after_s": order.rest_after_s,
-        "lease": lease,
-        "link": list(link.fds),
-        "fence": fence,
-    }
     with contextlib.suppress(BrokenPipeError), process.stdin:
         process.stdin.write(msgspec.json.encode(instructions))
-    link.started()
     return InterpreterProcess(process)
 
 
@@ -134,9 +145,10 @@ class RunWork:
             if self._link is not None:
                 self._link.close()
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until the work is over, no longer than this."""
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the work is over, no longer than this; returns whether it is."""
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         end: WorkEnd
@@ -144,12 +156,23 @@ class RunWork:
             end = self._run()
         except DepotUnavailableError as error:
             end = Postponed(f"the database did not answer: {error}")
+        except JournalLostError as error:
+            end = Rewound(f"{error}; {self._runs / self.taken.id} may have them: move it away to do without")
+        except (JournalFullError, JournalSyncError, JournalLockedError) as error:
+            end = Postponed(str(error))
+        except OSError as error:
+            why = str(error)
+            end = Postponed(why) if error.errno in _PASSING or is_disk_trouble(error) else CannotRun(why)
         except Exception as error:  # noqa: BLE001 - the boundary of one run: whatever is wrong with it, the node has others
             end = CannotRun(str(error) or type(error).__name__)
         self._ended(self.taken, end)
 
     def _run(self) -> WorkEnd:
         taken = self.taken
+        earlier = RunDir(self._runs / taken.id)
+        if earlier.path.exists():
+            # What an earlier life of the node has left here may still write to the files of the run.
+            self._wait_for_tree(earlier)
         path = self._fleet.prepare(taken, self._runs)
         run = RunDir(path)
         job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
@@ -159,21 +182,24 @@ class RunWork:
         spawn = partial(spawn_linked, link, taken.fence, self._lease)
         hubs = RealHubs(self._environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
-        with link, forwarder:
-            with self._mutex:
-                self._link = link
-                if self._is_stopping:
-                    return Postponed("its node stops")
-            started = hubs.start(job)
-            if not isinstance(started, Ending):
-                forwarder.start()
-                self._forwarder = forwarder
-                self._wait(started)
-        if isinstance(started, Ending):
-            ending = started
-        else:
+        ending: Ending | None = None
+        try:
+            with link, forwarder:
+                with self._mutex:
+                    self._link = link
+                    if self._is_stopping:
+                        return Postponed("its node stops")
+                started = hubs.start(job)
+                if isinstance(started, Ending):
+                    ending = started
+                else:
+                    forwarder.start()
+                    self._forwarder = forwarder
+                    self._wait(started)
+        finally:
+            # Also after a hub that was not there in time, or that met what an earlier one has left.
             self._wait_for_tree(run)
-            ending = hubs.ending(job)
+        ending = ending or hubs.ending(job)
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
         return HubEnded(job, before, ending)
 
@@ -192,8 +218,11 @@ class RunWork:
             self._hub = hub
             if self._is_stopping:
                 hub.terminate()
+        poller = select.poll()  # unlike select, it takes any descriptor
+        if hub.fd is not None:
+            poller.register(hub.fd, select.POLLIN)
         while not hub.is_gone():
-            select.select([] if hub.fd is None else [hub.fd], [], [], LOOK_S)
+            poller.poll(LOOK_S * 1000)
         with self._mutex:
             self._hub = None
             hub.close()

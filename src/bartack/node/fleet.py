@@ -21,6 +21,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -33,7 +34,7 @@ from bartack.depot.fleet import Fleet
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
 from bartack.depot.timetable import Timetable
-from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningError
+from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningError, TreeLockedError
 from bartack.node._chores import LOST, Chores
 from bartack.node._core import REST_AFTER_S, Policy
 from bartack.node._fleet_core import (
@@ -54,7 +55,9 @@ from bartack.node._fleet_core import (
 )
 from bartack.node._reports import FleetEvents
 from bartack.node._work import RunWork
+from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lease import LeasePage
+from bartack.supervision.process.lock import take_tree_lock
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 LOOK_S: Final = 1.0
@@ -136,14 +139,14 @@ class _Life:
         facts = FleetFacts(
             settings.name,
             settings.seat,
-            settings.boot,
+            _boot_of(settings),
             settings.slots,
             settings.pools,
             settings.labels,
             settings.lease_s,
         )
         try:
-            self.fleet = Fleet(settings.team.database, facts, self._page, wake)
+            self.fleet = Fleet(settings.team.database, facts, self._page, wake, self._note_rewound)
         except BaseException:
             os.close(self._lease)
             raise
@@ -172,6 +175,9 @@ class _Life:
     def misfit(self) -> DepotSchemaError | None:
         """Why this version does not work with the database any more."""
         return self._chores.misfit
+
+    def _note_rewound(self, run: str, entries: int) -> None:
+        self._settings.say(f"{run}: the database had lost {entries} entries, which were sent again")
 
     @property
     def lease(self) -> LeaseView:
@@ -220,10 +226,11 @@ class _Life:
         """End it, with all hubs that are left."""
         for work in self._works.values():
             work.kill()
-        for work in self._works.values():
-            work.join(CLOSE_S)
+        limit = time.monotonic() + CLOSE_S
+        are_over = [work.join(max(0.0, limit - time.monotonic())) for work in self._works.values()]
         self._chores.close()
-        self.fleet.close()
+        # Another node may begin a run when this one leaves. What cannot be ended here stands still when the lease is over.
+        self.fleet.close(leaves=all(are_over))
         os.close(self._lease)
 
 
@@ -257,6 +264,7 @@ class FleetLoop:
         make_private(self._settings.seat)
         make_private(self._settings.runs)
         with _sitting(self._settings.seat), self._catching():
+            self._wait_for_trees()
             try:
                 while not self._look():
                     self._wait()
@@ -264,6 +272,16 @@ class FleetLoop:
                 self._end_life()
         if self._misfit is not None:
             raise self._misfit
+
+    def _wait_for_trees(self) -> None:
+        """Give what an earlier life has left here the time to end: other nodes may begin its runs as soon as this one joins.
+
+        What has not ended by then stands still, since the lease of that life is over.
+        """
+        limit = time.monotonic() + self._settings.lease_s
+        for path in self._settings.runs.iterdir():
+            with contextlib.suppress(TreeLockedError, OSError):
+                os.close(take_tree_lock(str(RunDir(path).tree_lock), max(0.0, limit - time.monotonic())))
 
     def _look(self) -> bool:
         """Let the core decide, and carry out what it wants, until it wants nothing more; whether the node has ended."""
@@ -400,6 +418,12 @@ class FleetLoop:
         self._wakes, self._waker = -1, -1
         os.close(wakes)
         os.close(waker)
+
+
+def _boot_of(settings: FleetSettings) -> str:
+    """This start of the machine, for this seat: a copy of the seat on the same machine is not the same seat."""
+    facts = os.stat(settings.seat / LOCK)
+    return f"{settings.boot} {facts.st_dev}:{facts.st_ino}"
 
 
 @contextlib.contextmanager

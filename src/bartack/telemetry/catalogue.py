@@ -81,6 +81,15 @@ class JournalBlobWritten(Event, frozen=True, kw_only=True, gc=False):
     deduplicated: Metadata[bool]
 
 
+class DepotRewound(Event, frozen=True, kw_only=True, gc=False):
+    """A database had lost acknowledged entries of a run, and its owner has sent them again."""
+
+    name = "depot.rewound"
+
+    entries: Measurement[int]
+    run: Metadata[str]
+
+
 class OutboxAdded(Event, frozen=True, kw_only=True, gc=False):
     """Events were put into an outbox."""
 

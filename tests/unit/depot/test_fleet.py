@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.unit.depot.postgres.history import commit_after
 from tests.unit.depot.yard import Yard, append
 from tests.waiting import until
 
+from bartack.core.clock import SystemClock
 from bartack.depot.fleet import Fleet
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.taken import Taken
-from bartack.errors import BartackError, BlobMissingError, JournalOwnershipLostError
+from bartack.depot.taken import FleetFacts, Taken
+from bartack.errors import (
+    BartackError,
+    BlobMissingError,
+    DepotError,
+    JournalLockedError,
+    JournalLostError,
+    JournalOwnershipLostError,
+)
 from bartack.journal import BlobRef
+from bartack.journal.mirror import Mirror
 from bartack.journal.shared import Commit
+from bartack.supervision.process.lease import LeasePage
 
 
 def test_runs_are_taken_by_priority_and_then_by_age(yard: Yard) -> None:
@@ -65,6 +79,28 @@ def test_a_node_takes_no_more_of_a_short_queue_than_its_share(yard: Yard) -> Non
     yard.make_late(two)
     assert len(one.claim(4)) == 1
     assert one.claim(4) == []
+
+
+def test_a_claim_whose_answer_was_lost_takes_no_more_than_the_node_has_slots(yard: Yard) -> None:
+    for _ in range(5):
+        yard.submit()
+    fleet = yard.node(slots=2)
+
+    assert len(fleet.claim(2)) == 2
+    assert fleet.claim(2) == [], "as when it is sent again"
+    assert len(fleet.owned()) == 2
+
+
+def test_the_beats_of_a_node_whose_number_was_given_again_renew_no_lease(yard: Yard) -> None:
+    fleet = yard.node()
+    yard.rows("UPDATE bartack.node SET joined = clock_timestamp()")
+    before = yard.rows("SELECT until FROM bartack.node")
+
+    with yard.database.session() as session:
+        fleet.node._beat(session)
+
+    assert fleet.node.is_dead
+    assert yard.rows("SELECT until FROM bartack.node") == before
 
 
 @pytest.mark.requirement("fleet-fence")
@@ -217,3 +253,147 @@ def test_a_commit_whose_large_value_is_gone_fails_alone(yard: Yard, tmp_path: Pa
 
     assert isinstance(outcomes.pop(bad.id), BlobMissingError)
     assert outcomes == {first.id: None, good.id: None}
+
+
+def test_a_run_is_due_by_the_clock_of_the_database(yard: Yard) -> None:
+    yard.submit()
+    fleet = yard.node()
+    (taken,) = fleet.claim(1)
+    fleet.node.note_time(SystemClock().now_us() + 3_600_000_000)
+
+    fleet.give_back(taken, "queued", SystemClock().now_us(), "later", 0)
+
+    assert yard.rows("SELECT round(extract(epoch FROM due - clock_timestamp()) / 60) FROM bartack.owner") == [
+        (60,)
+    ]
+
+
+def test_a_node_that_cannot_end_its_runs_leaves_them_to_the_end_of_its_lease(yard: Yard) -> None:
+    run_id = yard.submit()
+    fleet = yard.node()
+    fleet.claim(1)
+
+    fleet.close(leaves=False)
+
+    assert yard.state(run_id) == "owned"
+    assert yard.rows("SELECT state FROM bartack.node") == [("live",)]
+
+
+def test_a_copy_of_a_run_is_not_used_while_an_earlier_hub_has_it(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bartack.depot.postgres._run.EARLIER_S", 0.1)
+    yard.submit()
+    fleet = yard.node()
+    (taken,) = fleet.claim(1)
+    fleet.prepare(taken, tmp_path / "runs")
+
+    with Mirror(str(tmp_path / "runs" / taken.id)) as mirror:
+        assert mirror.try_hold()
+        with pytest.raises(JournalLockedError, match="an earlier hub"):
+            fleet.prepare(taken, tmp_path / "runs")
+
+    fleet.prepare(taken, tmp_path / "runs")
+
+
+@pytest.mark.requirement("db-rewound")
+def test_a_node_does_not_begin_a_run_of_which_it_has_more_than_the_database(
+    yard: Yard, tmp_path: Path
+) -> None:
+    run_id = yard.submit()
+    fleet = yard.node()
+    (taken,) = fleet.claim(1)
+    path = fleet.prepare(taken, tmp_path / "runs")
+    ((crc,),) = yard.rows("SELECT crc FROM bartack.journal")
+    assert isinstance(crc, int)
+    commit = commit_after(1, crc, taken.fence, "more")
+    with (path / "journal.ndjson").open("ab") as copy:
+        copy.write(commit.lines)
+    before = (path / "journal.ndjson").read_bytes()
+
+    with pytest.raises(JournalLostError):
+        fleet.prepare(taken, tmp_path / "runs")
+    fleet.give_back(taken, "held", 0, "it is rewound", 0)
+
+    assert (path / "journal.ndjson").read_bytes() == before
+    assert yard.state(run_id) == "held"
+
+
+def test_a_run_that_was_not_found_to_be_kept_as_far_as_it_was_marked_is_not_begun(
+    yard: Yard, tmp_path: Path
+) -> None:
+    yard.submit()
+    yard.rows("UPDATE bartack.run SET at_least = 7")
+    fleet = yard.node()
+    (taken,) = fleet.claim(1)
+
+    with pytest.raises(JournalLostError, match="entry 7 was acknowledged"):
+        fleet.prepare(taken, tmp_path / "runs")
+
+
+def test_what_the_database_refuses_of_one_run_does_not_concern_the_others(yard: Yard, tmp_path: Path) -> None:
+    for _ in range(3):
+        yard.submit()
+    fleet = yard.node()
+    first, bad, good = fleet.claim(3)
+    outcomes: dict[str, BartackError | None] = {}
+    courier = fleet._courier
+
+    def send(run: Taken, last: int) -> None:
+        commit = Commit(2, last, run.fence, 1, b"{}\n")
+        fleet.take(run, tmp_path / run.id, commit, partial(outcomes.__setitem__, run.id))
+
+    with courier._session._mutex:  # the first commit waits for the connection, and the next two for the first
+        send(first, 2)
+        until(lambda: not courier._waiting, "the first commit to be under way")
+        send(bad, 1)  # a commit that ends before it begins
+        send(good, 2)
+    until(lambda: len(outcomes) == 3, "all outcomes")
+
+    assert isinstance(outcomes.pop(bad.id), DepotError)
+    assert outcomes == {first.id: None, good.id: None}
+
+
+def test_a_commit_that_cannot_be_sent_does_not_end_the_thread_of_all_commits(
+    yard: Yard, tmp_path: Path
+) -> None:
+    yard.submit()
+    fleet = yard.node()
+    (taken,) = fleet.claim(1)
+    outcomes: list[BartackError | None] = []
+    strange = Commit(2, 2, taken.fence, 1, b"{}\n", ("not a reference",))  # type: ignore[arg-type]  # - what no hub sends
+    fleet.take(taken, tmp_path, strange, outcomes.append)
+    until(lambda: bool(outcomes), "an outcome")
+
+    assert isinstance(outcomes[0], DepotError)
+    assert append(fleet, taken, tmp_path) is None
+
+
+def test_a_statement_that_the_database_never_takes_does_not_hold_up_the_others(yard: Yard) -> None:
+    fleet = yard.node()
+    errands = fleet._errands
+
+    errands.run("bad", "SELECT 1 / 0")
+    errands.run("good", "UPDATE bartack.node SET version = 'seen'")
+
+    until(lambda: yard.rows("SELECT version FROM bartack.node") == [("seen",)], "the other statement")
+
+
+def test_a_failure_of_a_beat_does_not_end_the_beats(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, fd = LeasePage.create()
+    seat = yard.folder / "seat"
+    seat.mkdir()
+    fleet = Fleet(yard.database, FleetFacts("one", seat, "boot", 1, lease_s=3.0), page, lambda: None)
+    with monkeypatch.context() as patch:
+        calls = count()
+
+        def fail(now_us: int | None) -> None:
+            next(calls)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        patch.setattr(fleet.node, "note_time", fail)
+        until(lambda: next(calls) > 2, "beats that fail")
+    until(lambda: page.left_s() > 1.5, "a beat that renews the lease")
+
+    fleet.close()
+    os.close(fd)

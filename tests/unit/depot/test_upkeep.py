@@ -17,6 +17,7 @@ from bartack.depot.fleet import Fleet
 from bartack.depot.postgres import _schema
 from bartack.depot.postgres._carrier import Courier, Parcel
 from bartack.depot.postgres._database import Database
+from bartack.depot.postgres._rewound import Identity, Kept
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import MIGRATIONS, migrate, read_migration
 from bartack.depot.taken import KeyKnownError, Taken
@@ -29,6 +30,7 @@ from bartack.errors import (
     NoNodeError,
     RunHeldError,
 )
+from bartack.journal import BlobRef
 from bartack.journal.shared import Commit
 
 
@@ -222,13 +224,19 @@ def prepared(version: int) -> Database:
     return database
 
 
+def no_value(ref: BlobRef) -> bytes:
+    """Nothing here has large values."""
+    raise AssertionError(ref)
+
+
 @pytest.mark.requirement("fleet-migration")
 def test_a_migration_under_load_loses_nothing(tmp_path: Path) -> None:
     with prepared(2) as database, database.session() as session:
         ((run,),) = session.rows("SELECT bartack.submit('run-1', 'default', 1, 1, '\\x0a', NULL)")
         ((node,),) = session.rows("SELECT bartack.join_node('n', %s, 'boot', '0', 0, 60)", uuid4())
         ((fence,),) = session.rows("SELECT fence FROM bartack.claim_run(%s, %s, 30)", node, run)
-        courier = Courier(database)
+        ((joined,),) = session.rows("SELECT joined FROM bartack.node WHERE id = %s", node)
+        courier = Courier(database, Identity(node, joined))
         outcomes: list[BartackError | None] = []
         ends = threading.Event()
 
@@ -241,7 +249,8 @@ def test_a_migration_under_load_loses_nothing(tmp_path: Path) -> None:
                     done.set()
 
                 commit = Commit(seq, seq, fence, seq, b"{}\n")
-                courier.send(Parcel(run, "run-1", commit, lambda _: b"", note))
+                kept = Kept(run, "run-1", tmp_path, commit, no_value)
+                courier.send(Parcel(kept, note))
                 assert done.wait(30)
 
         writer = threading.Thread(target=append)

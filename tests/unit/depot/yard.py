@@ -46,7 +46,7 @@ class Yard:
         run = PostgresRun(self.folder / run_id, self.database)
         run.team, run.key = team, key
         run.path.mkdir()
-        run.create((), program=b"")
+        run.create((), program=bytes(10_240))  # an empty archive
         self.team.enqueue(run_id, pool, priority, needs)
         return run_id
 
@@ -56,11 +56,12 @@ class Yard:
         pools: tuple[str, ...] = ("default",),
         labels: tuple[str, ...] = (),
         reads: int = 1,
+        slots: int = 24,
     ) -> Fleet:
         page, fd = LeasePage.create()
         seat = self.folder / f"seat-{uuid4()}"
         seat.mkdir()
-        facts = FleetFacts(name, seat, "boot", 4, pools, labels, LEASE_S, reads)
+        facts = FleetFacts(name, seat, "boot", slots, pools, labels, LEASE_S, reads)
         made = Fleet(self.database, facts, page, lambda: None)
         self._fleets.append((made, fd))
         return made

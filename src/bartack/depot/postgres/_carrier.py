@@ -7,6 +7,9 @@ timeout is not an answer: the same bytes are sent again until an answer comes. A
 still be running in its backend. Then ``append`` finds the row, or waits for it, and answers *look*; ``look`` compares what stands
 there with what was sent. The same place, CRC and fence are the same bytes, because a CRC covers all lines before it: the commit is
 kept. A higher fence of the run means that it has another owner, and that nothing of this one is ever written again.
+
+The server that answers after a cut may be another one, which lacks what was acknowledged. So every new connection begins with a
+comparison (``_rewound.py``).
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from bartack.depot.postgres._append import Append
 from bartack.depot.postgres._content import upload
 from bartack.depot.postgres._database import load_psycopg
+from bartack.depot.postgres._rewound import Identity, Kept, compare
 from bartack.errors import (
     BartackError,
+    DepotError,
     DepotRewoundError,
     DepotUnavailableError,
     JournalCorruptError,
@@ -39,20 +45,21 @@ FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 1.0
 CLOSE_S: Final = 15.0
 """How long the end of a process waits for the answer to its last commit."""
+MOST_BYTES: Final = 8 << 20
+"""How many bytes of lines go with one statement, which has only so much time. One commit may have more."""
 
 Done = Callable[[BartackError | None], None]
+Rewound = Callable[[str, int], object]
 
 
 class Parcel:
     """One commit on its way, and the function that learns what became of it."""
 
-    def __init__(
-        self, run: int, name: str, commit: Commit, read: Callable[[BlobRef], bytes], done: Done
-    ) -> None:
-        self.run = run
-        self.name = name
-        self.commit = commit
-        self.read = read
+    def __init__(self, kept: Kept, done: Done) -> None:
+        self.kept = kept
+        self.run = kept.run
+        self.name = kept.name
+        self.commit = kept.commit
         self.done = done
 
 
@@ -61,13 +68,24 @@ class Courier:
 
     Attributes:
         counts: How many commits were sent, and with how many statements.
+
+    Args:
+        database: Where the runs are kept.
+        node: The node that owns them.
+        rewound: Called in the thread, with the name of a run and how many of its entries the database had lost and got again.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, node: Identity, rewound: Rewound | None = None) -> None:
         self.counts = 0, 0
         self._session = database.session()
         self._database = database
         self._append = Append(load_psycopg())
+        self._node = node
+        self._rewound = rewound
+        self._kept: dict[int, Kept] = {}
+        self._refused: dict[int, BartackError] = {}
+        self._compared: Connection | None = None
+        self._must_compare = False
         self._waiting: list[Parcel] = []
         self._changed = threading.Condition()
         self._ends = False
@@ -80,6 +98,18 @@ class Courier:
             self._waiting.append(parcel)
             self._changed.notify()
 
+    def compare(self) -> None:
+        """Compare what the database has with what it has acknowledged, soon: it may be another server than before."""
+        with self._changed:
+            self._must_compare = True
+            self._changed.notify()
+
+    def forget(self, run: int) -> None:
+        """This process does not own a run any more, and nothing of it is under way."""
+        with self._changed:
+            self._kept.pop(run, None)
+            self._refused.pop(run, None)
+
     def close(self) -> bool:
         """Deliver what waits if the database answers, and end; returns whether it did."""
         with self._changed:
@@ -90,38 +120,72 @@ class Courier:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while batch := self._next():
-            self._deliver(batch)
+        while (batch := self._next()) is not None:
+            try:
+                self._deliver(batch)
+            except Exception as error:  # noqa: BLE001 - the boundary of the thread: without it no run would get an answer again
+                _finish_all(batch, DepotError(self._database.name, f"{type(error).__name__}: {error}"))
 
-    def _next(self) -> list[Parcel]:
-        """Everything that waits; nothing if this ends."""
+    def _next(self) -> list[Parcel] | None:
+        """What goes with the next statement; nothing if there is only something to compare; ``None`` if this ends."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ends)
-            batch, self._waiting = self._waiting, []
+            self._changed.wait_for(lambda: self._waiting or self._must_compare or self._ends)
+            if not self._waiting and not self._must_compare:
+                return None
+            batch, size = list[Parcel](), 0
+            while self._waiting and (not batch or size + len(self._waiting[0].commit.lines) <= MOST_BYTES):
+                batch.append(self._waiting.pop(0))
+                size += len(batch[-1].commit.lines)
             return batch
 
     def _deliver(self, batch: list[Parcel]) -> None:
         """Send a batch until it is known what became of each commit."""
         tries = 0
-        while batch:
+        while batch or self._must_compare:
             try:
                 with self._session.use() as connection:
+                    self._compare(connection)
                     batch = self._send(connection, batch)
             except DepotUnavailableError as error:
                 if self._ends:
-                    _finish_all(
-                        batch, JournalPoisonedError(self._database.name, f"the outcome is not known: {error}")
-                    )
+                    self._must_compare = False
+                    problem = f"the outcome is not known: {error}"
+                    _finish_all(batch, JournalPoisonedError(self._database.name, problem))
                     return
                 self._wait(tries)
                 tries += 1
             except BartackError as error:
-                _finish_all(batch, error)
+                self._must_compare = False
+                if len(batch) <= 1:
+                    _finish_all(batch, error)
+                    return
+                # One of them may be what the database does not take; the others are not concerned.
+                for parcel in batch:
+                    self._deliver([parcel])
                 return
+
+    def _compare(self, connection: Connection) -> None:
+        """Find out what a server that may be another one lacks; see ``_rewound.py``."""
+        if connection is self._compared and not self._must_compare:
+            return
+        self._must_compare = False
+        with self._changed:
+            kept = [one for one in self._kept.values() if one.run not in self._refused]
+        if kept:
+            try:
+                found = compare(connection, self._node, kept)
+            except BaseException:
+                self._must_compare = True
+                raise
+            self._refused |= found.refused
+            if self._rewound is not None:
+                for run, entries in found.sent_again.items():
+                    self._rewound(self._kept[run].name, entries)
+        self._compared = connection
 
     def _send(self, connection: Connection, batch: list[Parcel]) -> list[Parcel]:
         """Send a batch once. Returns what has to be sent again."""
-        batch = [parcel for parcel in batch if _upload(connection, parcel)]
+        batch = [parcel for parcel in batch if self._is_wanted(parcel) and _upload(connection, parcel)]
         if not batch:
             return []
         self.counts = self.counts[0] + len(batch), self.counts[1] + 1
@@ -132,12 +196,25 @@ class Courier:
         for parcel in batch:
             match outcomes.get(parcel.run):
                 case "written":
-                    parcel.done(None)
+                    self._finish(parcel)
                 case "lost":
                     parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
                 case _:
                     doubtful.append(parcel)
         return self._look(connection, doubtful) if doubtful else []
+
+    def _is_wanted(self, parcel: Parcel) -> bool:
+        """Whether a commit can be sent; otherwise the reason is its outcome."""
+        refusal = self._refused.get(parcel.run)
+        if refusal is not None:
+            parcel.done(refusal)
+        return refusal is None
+
+    def _finish(self, parcel: Parcel) -> None:
+        """A commit is kept."""
+        with self._changed:
+            self._kept[parcel.run] = parcel.kept
+        parcel.done(None)
 
     def _look(self, connection: Connection, batch: list[Parcel]) -> list[Parcel]:
         """Find out what became of commits that may have been written before."""
@@ -152,9 +229,12 @@ class Courier:
             commit = parcel.commit
             match what_became(commit, owner_fence, (fence, last, crc), ends):
                 case "kept":
-                    parcel.done(None)
+                    self._finish(parcel)
                 case "lost":
                     parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
+                case "rewound" if parcel.run in self._kept:
+                    self._must_compare = True
+                    again.append(parcel)
                 case "rewound":
                     problem = (
                         f"{parcel.name} ends with entry {ends}, but entry {commit.seq - 1} was acknowledged"
@@ -198,7 +278,8 @@ def what_became(
 def _upload(connection: Connection, parcel: Parcel) -> bool:
     """Keep the large values of a commit; ``False`` if that is not possible. The commits of other runs are not concerned."""
     try:
-        upload(connection, parcel.name, parcel.run, parcel.commit.fence, parcel.commit.blobs, parcel.read)
+        commit, read = parcel.commit, parcel.kept.read
+        upload(connection, parcel.name, parcel.run, commit.fence, commit.blobs, read)
     except DepotUnavailableError:
         raise  # all of them are sent again
     except BartackError as error:
@@ -219,6 +300,7 @@ class PostgresCarrier:
         courier: Takes them along.
         run: The number of the run.
         name: Its id.
+        directory: Its directory, with the copy of its journal.
         fence: The number of the ownership.
         read: Returns the content of a large value as it is stored.
         release: Ends the ownership.
@@ -230,15 +312,18 @@ class PostgresCarrier:
         courier: Courier,
         run: int,
         name: str,
+        directory: Path,
         fence: int,
         read: Callable[[BlobRef], bytes],
         release: Callable[[], None],
+        *,
         written: Callable[[], object] = lambda: None,
     ) -> None:
         self.fence = fence
         self._courier = courier
         self._run = run
         self._name = name
+        self._directory = directory
         self._read = read
         self._release = release
         self._written = written
@@ -252,7 +337,8 @@ class PostgresCarrier:
     def send(self, commit: Commit) -> None:
         """See ``Carrier.send``."""
         self._is_known, self._outcome = False, None
-        self._courier.send(Parcel(self._run, self._name, commit, self._read, self._done))
+        kept = Kept(self._run, self._name, self._directory, commit, self._read)
+        self._courier.send(Parcel(kept, self._done))
 
     def fileno(self) -> int:
         """See ``Carrier.fileno``."""

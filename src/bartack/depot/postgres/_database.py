@@ -114,7 +114,11 @@ class Database(Closing):
         """
         with self.talking():
             settings = {**_SETTINGS, **self._facts}
-            made: Connection = _impatient_class(self._psycopg).connect(**settings, autocommit=True)
+            made: Connection
+            try:
+                made = _impatient_class(self._psycopg).connect(**settings, autocommit=True)
+            except OSError as error:  # for example, this process has too many open files
+                raise DepotUnavailableError(self.name, _text(error)) from error
             vars(made)["answer_s"] = answer_s
             return made
 
@@ -191,10 +195,15 @@ class Database(Closing):
 
 
 class Session(Closing):
-    """See ``Database.session``."""
+    """See ``Database.session``.
+
+    Attributes:
+        connections: How many it has made.
+    """
 
     def __init__(self, database: Database, answer_s: float = ANSWER_S) -> None:
         self.database = database
+        self.connections = 0
         self._answer_s = answer_s
         self._connection: Connection | None = None
         self._mutex = threading.RLock()
@@ -209,6 +218,7 @@ class Session(Closing):
         with self._mutex, self.database.talking():
             if self._connection is None or self._connection.closed:
                 self._connection = self.database.connect(self._answer_s)
+                self.connections += 1
             try:
                 yield self._connection
             except self.database.transient:
@@ -257,7 +267,11 @@ def _impatient_class(psycopg: Any) -> Any:
 
         def wait(self, gen: Generator[Any, Any, Any], *values: Any, **options: Any) -> Any:
             above: Any = super()
-            return above.wait(self._limited(gen), *values, **options)
+            try:
+                return above.wait(self._limited(gen), *values, **options)
+            except OSError as error:  # the wait itself failed: what was asked is not known to be answered
+                self.pgconn.finish()
+                raise psycopg.OperationalError(f"no answer: {error}") from error
 
         def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
             since = time.monotonic()

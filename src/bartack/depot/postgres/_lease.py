@@ -15,12 +15,14 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
 from bartack._version import __version__
 from bartack.core.closing import Closing
 from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._rewound import Identity
 from bartack.depot.postgres._schema import VERSION
 from bartack.depot.taken import LEASE_S, READS
 from bartack.errors import DepotError, DepotUnavailableError
@@ -57,9 +59,11 @@ class Node(Closing):
     """One life of this process as an owner of runs. It joins when it is made.
 
     Attributes:
-        id: Its number, never used twice.
-        is_dead: The database has declared it dead.
+        identity: What it is to the database.
+        is_dead: The database has declared it dead, or does not know it.
         beat_us: How long its last beat took.
+        offset_us: How far the database's clock is ahead of the clock on the wall of this machine, as of the last beat.
+        reconnected: Called in the thread of the beats when one has gone over a new connection.
 
     Args:
         database: Where the runs are.
@@ -74,6 +78,8 @@ class Node(Closing):
     ) -> None:
         self.is_dead = False
         self.beat_us = 0
+        self.offset_us = 0
+        self.reconnected: Callable[[], object] | None = None
         self._database = database
         self._page = page
         self._lease_s = lease_s
@@ -81,10 +87,17 @@ class Node(Closing):
         self._session = database.session(self._answer_s)
         sent = 0 if page is None else page.now_ns()
         # A request to join that was given up may arrive after the next one. Its lower number keeps it from burying that one's node.
-        self.id = self._join(self._session, seat, f"{boot}/{time.monotonic_ns()}")
+        number = self._join(self._session, seat, f"{boot}/{time.monotonic_ns()}")
+        ((joined,),) = self._session.rows("SELECT joined FROM bartack.node WHERE id = %s", number)
+        self.identity = Identity(number, joined)
         self._renew(sent)
         self._thread = threading.Thread(target=self._beat_on, name="bartack-lease", daemon=True)
         self._thread.start()
+
+    @property
+    def id(self) -> int:
+        """Its number. A database that was rewound may give it to another node."""
+        return self.identity.id
 
     @property
     def _answer_s(self) -> float:
@@ -128,11 +141,12 @@ class Node(Closing):
     def _beat(self, session: Session) -> None:
         sent = 0 if self._page is None else self._page.now_ns()
         began = time.monotonic_ns()
+        connections = session.connections
         try:
             state = self._renew_there(session)
         except DepotUnavailableError:
             return  # the page shows how long it may continue
-        except DepotError:
+        except Exception:  # noqa: BLE001 - the boundary of the thread: without beats the runs would stand still for good
             session.drop()
             return
         self.beat_us = (time.monotonic_ns() - began) // 1000
@@ -142,8 +156,24 @@ class Node(Closing):
             self.is_dead = True
             if self._page is not None:
                 self._page.end()
+        if connections != session.connections and self.reconnected is not None:
+            self.reconnected()
 
     def _renew_there(self, session: Session) -> str:
         """Renew the lease in the database; returns the state of the node there."""
-        found = session.rows("SELECT state FROM bartack.beat(%s)", self.id)
-        return str(found[0][0]) if found else "dead"
+        # A number alone may be that of another node by now; the function is called for rows that were found.
+        statement = (
+            "SELECT b.state, b.now_us FROM bartack.node n, LATERAL bartack.beat(n.id) b "
+            "WHERE n.id = %s AND n.joined = %s"
+        )
+        found = session.rows(statement, *self.identity)
+        state, now_us = found[0] if found else ("dead", None)
+        self.note_time(now_us)
+        return str(state)
+
+    def note_time(self, now_us: int | None) -> None:
+        """What time it is in the database."""
+        if now_us is not None:
+            self.offset_us = now_us - time.time_ns() // 1000
+            if self._page is not None:
+                self._page.set_offset(self.offset_us)

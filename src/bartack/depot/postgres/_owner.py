@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from bartack.core.files import replace_file
-from bartack.depot.postgres._carrier import Courier, PostgresCarrier
+from bartack.depot.postgres._carrier import Courier, PostgresCarrier, Rewound
 from bartack.depot.postgres._lease import GRACE_S, Node, Page
 from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.taken import LEASE_S
-from bartack.errors import DepotError, JournalLockedError, JournalNotFoundError
+from bartack.errors import DepotUnavailableError, JournalLockedError, JournalNotFoundError
 from bartack.journal import BlobRef
 
 if TYPE_CHECKING:
@@ -72,8 +72,10 @@ class Errands:
                 self._busy = True
             try:
                 self._session.rows(statement, *values)
-            except DepotError:
+            except DepotUnavailableError:
                 self._put_back(kind, statement, values)
+            except Exception:  # noqa: BLE001 - the boundary of the thread. What the database never takes would hold up the others.
+                self._session.drop()
 
     def _put_back(self, kind: str, statement: str, values: tuple[object, ...]) -> None:
         """Try a statement again a little later, unless there is a newer one or this ends."""
@@ -92,12 +94,15 @@ class Ownership:
         is_shown_alive: A hub runs the run, and the database knows it.
     """
 
-    def __init__(self, node: Node, database: Database, run: int, fence: int) -> None:
+    def __init__(
+        self, node: Node, database: Database, run: int, fence: int, rewound: Rewound | None = None
+    ) -> None:
         self.node = node
         self.fence = fence
         self.is_shown_alive = False
         self.errands = Errands(database)
-        self._courier = Courier(database)
+        self._courier = Courier(database, node.identity, rewound)
+        node.reconnected = self._courier.compare
         self._run = run
         self._is_over = False
         self._state, self._reason = "resting", ""
@@ -116,6 +121,8 @@ class Ownership:
         boot: str,
         page: Page | None = None,
         lease_s: float = LEASE_S,
+        *,
+        rewound: Rewound | None = None,
     ) -> Ownership:
         """Own a run. The directory is locked by this process.
 
@@ -136,7 +143,7 @@ class Ownership:
             node.close()
             raise
         if outcome == "claimed":
-            return cls(node, database, run, fence)
+            return cls(node, database, run, fence, rewound)
         node.close()
         if outcome == "gone":
             raise JournalNotFoundError(name)
@@ -144,10 +151,17 @@ class Ownership:
             raise JournalLockedError(name, None, f"another directory: it was {owner}")
         raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
 
-    def carrier(self, name: str, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
+    def carrier(self, name: str, directory: Path, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
         """The way of its commits; closing it ends the ownership."""
         return PostgresCarrier(
-            self._courier, self._run, name, self.fence, read, self.release, self._note_written
+            self._courier,
+            self._run,
+            name,
+            directory,
+            self.fence,
+            read,
+            self.release,
+            written=self._note_written,
         )
 
     def on_request(self, asked: Callable[[], object]) -> None:

@@ -7,8 +7,11 @@ reads the directory of a run reads these.
 from __future__ import annotations
 
 import os
+import select
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,16 +33,26 @@ from bartack.depot.postgres._requests import RunAnswerer, RunQuestioner
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
 from bartack.depot.taken import LEASE_S, TEAM, KeyKnownError
-from bartack.errors import DepotError, JournalLostError, JournalNotFoundError, JournalOwnershipLostError
+from bartack.errors import (
+    DepotError,
+    JournalLockedError,
+    JournalLostError,
+    JournalNotFoundError,
+    JournalOwnershipLostError,
+)
 from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
 from bartack.journal.file import JOURNAL_FILE, FileBlobs, check_beginning
 from bartack.journal.mirror import End, FetchedBlobs, Mirror, MirrorReader, lines_after
 from bartack.journal.shared import SharedJournal, first_commit, lock_directory, open_shared
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
+from bartack.telemetry.catalogue import DepotRewound
 
 FIRST_FENCE = 1
 """That of a run that nothing has owned yet."""
+EARLIER_S: Final = 5.0
+"""How long a hub of an earlier owner may take to leave its directory."""
+LOOK_S: Final = 0.02
 _ROW = (
     "SELECT r.no, r.team, r.at_least, r.marked, o.state, o.fence, o.alive, n.until > clock_timestamp(), "
     "(extract(epoch FROM CASE WHEN o.alive THEN n.until - n.lease ELSE o.seen END) * 1e6)::bigint "
@@ -300,13 +313,21 @@ class PostgresRun(FileRun):
             None if digest is None else download(self._session, row.team, BlobRef(bytes(digest).hex(), size))
         )
 
-    def bring_here(self) -> None:
+    def bring_here(self, *, is_owner: bool = False) -> None:
         """Bring its directory up to date, with everything that is needed to continue it on this machine.
+
+        Args:
+            is_owner: This process owns it, and continues it from what the directory has then.
 
         Raises:
             DepotError: Its program is not kept.
+            JournalLockedError: A hub of an earlier owner still has the directory. Only an owner is refused.
+            JournalLostError: The database has lost acknowledged entries, of which this machine may have a copy. Likewise.
         """
-        self.catch_up()
+        if is_owner:
+            self._catch_up_as_owner()
+        else:
+            self.catch_up()
         program = self.load_program()
         if program is None:
             raise DepotError(self.database.name, f"the program of {self.id} is not kept with it")
@@ -316,6 +337,19 @@ class PostgresRun(FileRun):
         summary = self.summary()
         if summary is not None:
             replace_file(self.path / SUMMARY_FILE, summary, synced=False)
+
+    def _catch_up_as_owner(self) -> None:
+        """Bring the copy up to date; the next hub continues it as it is then."""
+        row = self._found()
+        source = self._source(row)
+        self._check_loss(source, row, None)
+        limit = time.monotonic() + EARLIER_S
+        with Mirror(str(self.path)) as mirror:
+            while not mirror.try_hold():
+                if time.monotonic() > limit:
+                    raise JournalLockedError(self.name, None, "an earlier hub on this machine")
+                select.select([], [], [], LOOK_S)
+            mirror.catch_up(source, is_owner=True)
 
     def adopt(
         self,
@@ -412,12 +446,13 @@ class PostgresRun(FileRun):
                 boot_id(),
                 self.page,
                 self._lease_s,
+                rewound=partial(_note_rewound, telemetry),
             )
         except BaseException:
             lock.close()
             raise
         blobs = FetchedBlobs(str(self.path), source)
-        carrier = ownership.carrier(self.name, blobs.verify)
+        carrier = ownership.carrier(self.name, self.path, blobs.verify)
         try:
             loss = self._check_loss(source, self._found(), ownership.fence if accept_loss else None)
         except BaseException:
@@ -491,6 +526,11 @@ class PostgresRun(FileRun):
         ((is_gone,),) = self._session.rows("SELECT bartack.remove(%s)", self._found().no)
         if not is_gone:
             raise OSError(f"{self.name} is owned")
+
+
+def _note_rewound(telemetry: Telemetry, run: str, entries: int) -> None:
+    if telemetry.wanted(DepotRewound):
+        telemetry.emit(DepotRewound(entries=entries, run=run))
 
 
 class PostgresRuns:

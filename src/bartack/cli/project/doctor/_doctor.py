@@ -21,6 +21,7 @@ from typing import Final
 
 import click
 
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, Style, human_size, printable
@@ -54,21 +55,31 @@ _STYLES: Final[dict[Level, Style]] = {"ok": "green", "warn": "yellow", "fail": "
     is_flag=True,
     help="Also start the program of each agent and check that it speaks the line protocol, without sending it a prompt.",
 )
+@click.option("--on", default="", metavar="DATABASE", help=f"Check {ON_HELP} instead.")
+@click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 @json_option
-def doctor(path: str, *, timeouts: bool, live: bool, as_json: bool) -> Exit:
+def doctor(path: str, on: str, *, timeouts: bool, live: bool, insecure: bool, as_json: bool) -> Exit:
     """Check that this machine has what Bartack needs, and that a project with a bartack.toml has what its runs need.
+
+    With --on, check a database that keeps runs: version, tables, rights, latency, clock, notifications and standbys.
 
     Each line starts with ok, warn or fail; the line below it describes what to do. The exit code is 1 if a check failed, else 0.
     """
     if timeouts:
         return _show_timeouts(path, as_json=as_json)
-    findings = examine(path, live=live)
+    findings = _examine_database(on, insecure=insecure) if on else examine(path, live=live)
     healthy = all(finding.level != "fail" for finding in findings)
     if as_json:
         write_json({"ok": healthy, "findings": [finding._asdict() for finding in findings]})
     else:
         _show(findings)
     return Exit.OK if healthy else Exit.FAILED
+
+
+def _examine_database(on: str, *, insecure: bool) -> list[Finding]:
+    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - the other checks need no database
+
+    return [Finding(*remark) for remark in open_team(Elsewhere(on, insecure)).examine()]
 
 
 def _show_timeouts(path: str, *, as_json: bool) -> Exit:

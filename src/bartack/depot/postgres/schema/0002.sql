@@ -5,6 +5,7 @@
 --   join_fleet, beat_fleet, drain   the life of a node that takes runs
 --   claim                 takes runs for a node, by pool, labels, priority and age; raises the fence
 --   bury                  the only way in which a run changes its owner against the will of the owner
+--   hold                  keeps a run from being taken of which this database has lost entries
 --   give_back, progressed what becomes of a run that a node does not run any more; that a run has come further
 
 ALTER TABLE bartack.node
@@ -152,6 +153,16 @@ BEGIN
   RETURN outcome;
 END $$;
 
+-- The owner of a run knows entries that this database has lost. Nothing takes the run before a person has decided. The fence is higher
+-- than all that were given before, also those that this database does not know. False if another node owns the run by now; if that
+-- was given the same fence again, two owners could append, so the run is taken from both.
+CREATE FUNCTION bartack.hold(its_run bigint, its_fence int, why text) RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+  UPDATE bartack.owner o SET state = 'held', fence = greatest(o.fence, its_fence) + 1, node = NULL, alive = false, due = NULL,
+    reason = why WHERE o.run = its_run AND (o.state <> 'owned' OR o.fence = its_fence);
+  RETURN FOUND;
+END $$;
+
 -- A step was finished: the deaths of nodes before that are not the run's fault.
 CREATE FUNCTION bartack.progressed(its_run bigint, its_fence int) RETURNS void LANGUAGE sql SET search_path = pg_catalog AS $$
   UPDATE bartack.owner SET strikes = 0 WHERE run = $1 AND fence = $2 AND state = 'owned' AND strikes > 0 $$;
@@ -175,6 +186,11 @@ BEGIN
   IF mine.state = 'owned' THEN
     c := clock_timestamp();
     SELECT * INTO other FROM bartack.node WHERE id = mine.node;
+    IF other.until + make_interval(secs => grace_s) < c THEN
+      -- It may be renewing its lease at this moment: then it is left alone. Owners are locked before nodes.
+      PERFORM 1 FROM bartack.owner o WHERE o.node = other.id ORDER BY o.run FOR UPDATE;
+      SELECT * INTO other FROM bartack.node WHERE id = mine.node FOR UPDATE;
+    END IF;
     IF other.until + make_interval(secs => grace_s) >= c THEN
       RETURN QUERY SELECT 'owned', mine.fence, other.name,
         extract(epoch FROM other.until + make_interval(secs => grace_s) - c)::float8;

@@ -164,7 +164,7 @@ BEGIN
   RETURN made;
 END $$;
 
--- As before, from the teams of the caller.
+-- As before, from the teams of the caller, and no more than the node has slots.
 CREATE OR REPLACE FUNCTION bartack.claim(me int, most int)
 RETURNS TABLE (run bigint, id text, team text, fence int, strikes int, seen_us bigint) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
@@ -174,6 +174,9 @@ BEGIN
   -- No row of "owner" is waited for here, so the node may be locked first.
   SELECT * INTO n FROM bartack.node WHERE id = me AND state = 'live' FOR SHARE;
   IF NOT FOUND OR NOT EXISTS (SELECT 1 FROM bartack.owner o WHERE o.state = 'queued' AND o.pool = ANY (n.pools)) THEN RETURN; END IF;
+  -- A claim whose answer was lost is made again; both together take no more than the node has slots.
+  most := least(most, n.slots - (SELECT count(*)::int FROM bartack.owner o WHERE o.node = me));
+  IF most <= 0 THEN RETURN; END IF;
   PERFORM 1 FROM bartack.team t WHERE t.max_running IS NOT NULL ORDER BY t.name FOR NO KEY UPDATE;
   is_limited := FOUND;
   FOR c IN SELECT o.run, t.name, t.max_running FROM bartack.owner o JOIN bartack.run r ON r.no = o.run JOIN bartack.team t ON t.name = r.team

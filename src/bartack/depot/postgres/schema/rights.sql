@@ -9,7 +9,7 @@ DECLARE
   of_all text[] := ARRAY['administers', 'my_teams'];
   of_owners text[] := ARRAY['join_node', 'beat', 'leave', 'claim_run', 'append', 'look', 'alive', 'mark', 'release', 'keep_content',
     'keep_part', 'keep_program', 'accept_loss', 'drain', 'submit', 'enqueue',
-    'settle'];
+    'settle', 'hold'];
   of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'report', 'do_chore', 'take_schedule',
     'note_schedule'];
   of_users text[] := ARRAY['adopt', 'remove', 'remove_runs', 'add_schedule', 'remove_schedule', 'ask', 'withdraw'];

@@ -1,0 +1,100 @@
+"""``bartack doctor --on``: what it says of databases that are good, that lack something, and that are away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from uuid import uuid4
+
+import pytest
+from tests.postgres import cluster, empty_database, new_database, own_cluster, standby_of
+
+from bartack.depot.postgres._database import Database
+from bartack.depot.postgres._examine import Remark, examine_database
+
+Call = Callable[..., "subprocess.CompletedProcess[str]"]
+
+CHECKS = ["server", "schema", "rights", "latency", "clock", "notifications", "durability", "transactions"]
+
+
+def remarks_of(url: str) -> dict[str, Remark]:
+    """What is said of a database, by the name of the check."""
+    with Database(url) as database:
+        return {remark.check: remark for remark in examine_database(database)}
+
+
+@pytest.mark.requirement("doctor-database")
+def test_each_check_of_a_database_is_a_line(call: Call) -> None:
+    shown = call("doctor", "--on", new_database(), "--json")
+
+    assert shown.returncode == 0, shown.stdout
+    findings = json.loads(shown.stdout)["findings"]
+    assert [finding["check"] for finding in findings] == CHECKS
+    assert {finding["level"] for finding in findings if finding["check"] != "latency"} == {"ok"}
+
+
+def test_a_database_without_tables_and_one_that_is_away_fail(call: Call) -> None:
+    empty = call("doctor", "--on", cluster().url(empty_database()))
+    away = call("doctor", "--on", cluster().url("not_there"))
+
+    assert (empty.returncode, away.returncode) == (1, 1)
+    assert "bartack db init" in empty.stdout
+    assert "not_there" in away.stdout
+
+
+def test_a_user_without_rights_is_named_with_what_it_lacks() -> None:
+    url = new_database()
+    role = f"guest_{uuid4().hex}"
+    with Database(url) as database:
+        database.shared.rows(f"CREATE ROLE {role} LOGIN")
+        database.shared.rows(f"GRANT USAGE ON SCHEMA bartack TO {role}")
+        database.shared.rows(f"GRANT SELECT ON bartack.level TO {role}")
+        database.shared.rows("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA bartack FROM PUBLIC")
+
+    rights = remarks_of(url.replace("bartack@", f"{role}@"))["rights"]
+
+    assert rights.level == "fail"
+    assert role in rights.sentence
+    assert "bartack.append" in rights.sentence
+
+
+@pytest.mark.requirement("doctor-database")
+def test_standbys_that_may_lack_entries_are_a_warning() -> None:
+    with ExitStack() as stack:
+        primary = stack.enter_context(own_cluster(synced=False))
+        assert remarks_of(primary.url())["durability"].level == "ok"
+        standby = stack.enter_context(standby_of(primary.place))
+        durability = remarks_of(primary.url())["durability"]
+
+        assert durability.level == "warn"
+        assert "1 standby" in durability.sentence
+        assert "synchronous_standby_names" in durability.remedy
+        alone = remarks_of(f"{standby.url()}&target_session_attrs=any")
+        assert alone["server"].level == "fail"
+        assert "standby" in alone["server"].sentence
+
+
+def test_the_clock_of_the_machine_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_database()
+    monkeypatch.setattr("bartack.depot.postgres._examine.time.time", lambda: 0.0)
+
+    assert remarks_of(url)["clock"].level == "warn"
+
+
+def test_nothing_is_left_in_the_database() -> None:
+    url = new_database()
+    before = _counts(url)
+
+    remarks_of(url)
+
+    assert _counts(url) == before
+
+
+def _counts(url: str) -> list[tuple[object, ...]]:
+    with Database(url) as database:
+        return database.shared.rows(
+            "SELECT (SELECT count(*) FROM bartack.node), (SELECT count(*) FROM bartack.run), "
+            "(SELECT count(*) FROM pg_class WHERE relnamespace = 'bartack'::regnamespace)"
+        )

@@ -1,0 +1,58 @@
+"""A program for chaos among nodes: commands that report to a witness, a prompt, messages, a question and a file.
+
+An effect reports the run, the fence of the owner that has begun it, its name, and each moment in which it moves. One line is one
+write to a file that all see, so the order of the lines is the order of what happened, whichever node it happened on.
+"""
+
+from bartack import Context, worker
+
+EFFECT = """
+opened=$(grep -o '"journal.opened","data":{[^}]*' "$BARTACK_RUN_DIR/journal.ndjson" | tail -n 1)
+fence=$(echo "$opened" | sed 's/.*"fence":\\([0-9]*\\).*/\\1/')
+say() { echo "$BARTACK_RUN $fence $1 $2" >> "$0"; }
+say "$1" begin
+for _ in $(seq "$2"); do sleep 0.03; say "$1" moves; done
+say "$1" end
+printf %s "$1"
+"""
+
+LONG = 320
+"""So many moves take longer than a lease: another node takes the run over meanwhile if its owner is away."""
+
+
+async def effect(ctx: Context, witness: str, name: str, moves: int = 5) -> str:
+    """Do something that the witness sees."""
+    return str(await ctx.shell("sh", "-c", EFFECT, witness, name, str(moves)))
+
+
+@worker
+async def cutter(ctx: Context, witness: str, rounds: int) -> list[str]:
+    """Sends pieces one by one, and waits for each to come back."""
+    back: list[str] = []
+    for number in range(rounds):
+        moves = LONG if number == 1 else 5
+        await ctx.mailbox.pieces.send(await effect(ctx, witness, f"cut{number}", moves))
+        back.append(await ctx.mailbox.stitched.receive(600, type=str))
+    await ctx.mailbox.pieces.send("")
+    return back
+
+
+@worker
+async def stitcher(ctx: Context, witness: str) -> int:
+    """Sends back what it receives."""
+    count = 0
+    while piece := await ctx.mailbox.pieces.receive(600, type=str):
+        await ctx.mailbox.stitched.send(await effect(ctx, witness, f"{piece}-stitched"))
+        count += 1
+    return count
+
+
+@worker
+async def main(ctx: Context, witness: str, rounds: int = 3) -> str:
+    """Two workers at a time, and then everything else."""
+    back, count = await ctx.delegate((cutter(witness, rounds), stitcher(witness)))
+    summary = await ctx.think("Summarise the pieces", agent="writer")
+    shipped = await ctx.ask("Ship it?", type=bool)
+    await ctx.append("made.txt", f"{count}\n")
+    await effect(ctx, witness, "shipped")
+    return f"{' '.join(back)} {summary} {shipped}"

@@ -1,0 +1,100 @@
+"""The link between a node and a hub: what it does when the database is away, and when either side ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.waiting import until
+
+from bartack.depot.link import HubLink, LinkFds, NodeLink
+from bartack.errors import BlobMissingError, DepotUnavailableError, JournalOwnershipLostError
+from bartack.journal.shared import Commit
+
+
+def take(commit: Commit, answer: Callable[[Any], None]) -> None:
+    raise AssertionError(commit)
+
+
+def close(node: NodeLink, hub: HubLink) -> None:
+    """Close both ends; the process of a hub ends instead."""
+    node.close()
+    hub._commits.close()
+    hub._calls.close()
+
+
+def link_with(call: Callable[[str, Sequence[Any]], object]) -> tuple[NodeLink, HubLink, list[bool]]:
+    """A link, both ends in this process, and what the hub's end learns when the node is gone."""
+    node, gone = NodeLink(take, call), list[bool]()
+    with node.starting() as fds:
+        hub = HubLink(2, LinkFds(*map(os.dup, fds)), lambda: gone.append(True))
+    return node, hub, gone
+
+
+def test_a_call_waits_for_a_database_that_is_away() -> None:
+    tries: list[str] = []
+
+    def call(what: str, words: Sequence[Any]) -> object:
+        tries.append(what)
+        if len(tries) < 3:
+            raise DepotUnavailableError("the database", "it is away")
+        return list(words)
+
+    node, hub, gone = link_with(call)
+
+    assert hub.call("blob", "digest", 7) == ["digest", 7]
+    assert tries == ["blob"] * 3
+    assert gone == []
+    close(node, hub)
+    until(lambda: gone, "the hub to learn that its node is gone")
+
+
+def test_the_end_of_a_node_ends_a_call_that_waits() -> None:
+    begun = threading.Event()
+
+    def call(what: str, words: Sequence[Any]) -> object:
+        begun.set()
+        raise DepotUnavailableError("the database", "it is away")
+
+    node, hub, _ = link_with(call)
+    ended: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            hub.call("blob", "digest", 7)
+        except JournalOwnershipLostError as error:
+            ended.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert begun.wait(5)
+    node.close()
+    asking.join(5)
+
+    assert len(ended) == 1
+    close(node, hub)
+
+
+def test_a_call_that_breaks_the_node_ends_the_hub_and_not_the_node() -> None:
+    def call(what: str, words: Sequence[Any]) -> object:
+        if what == "missing":
+            raise BlobMissingError("digest", "here")
+        raise KeyError(what)
+
+    node, hub, _ = link_with(call)
+
+    assert hub.call("missing") is None
+    with pytest.raises(JournalOwnershipLostError):
+        hub.call("strange")
+    close(node, hub)
+
+
+def test_no_hub_is_started_with_the_descriptors_of_a_link_that_is_closed() -> None:
+    node = NodeLink(take, lambda what, words: (what, words))
+    node.close()
+
+    with pytest.raises(JournalOwnershipLostError), node.starting():
+        pytest.fail("it was started")
