@@ -7,7 +7,7 @@ next look (``owned``), and begins it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -168,6 +168,22 @@ class Fleet(Closing):
                 break
             done.append(name)
         return done
+
+    def share_pauses(self, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        """Report until when agents take no calls, and why; returns what the nodes of the same pools know.
+
+        Times are those of this machine's clock. The database keeps them in its own.
+        """
+        names, offset_us = list(known), self.node.offset_us
+        untils = [known[name][0] + offset_us for name in names]
+        rows = self._session.rows(
+            "SELECT agent, until_us, reason FROM bartack.share_pauses(%s, %s, %s, %s)",
+            self.node.id,
+            names,
+            untils,
+            [known[name][1] for name in names],
+        )
+        return {str(name): (int(until_us) - offset_us, str(reason)) for name, until_us, reason in rows}
 
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""
