@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -35,6 +35,9 @@ from bartack.errors import BartackError, JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
+
+if TYPE_CHECKING:
+    from bartack.depot.team import Team
 
 FINISHED: Final = b'"step.finished"'
 """What a line has in it that records a finished step."""
@@ -150,15 +153,16 @@ class Fleet(Closing):
         rows = self._session.rows(_CLAIM, self.node.id, most)
         return [Taken(*row) for row in rows]
 
-    def do_chores(self, session: Session) -> list[Chore]:
+    def do_chores(self, team: Team) -> list[Chore]:
         """Do what is due for all nodes and that no other one does, and report what this node measures; returns what was done.
 
         Args:
-            session: A connection that no run waits for.
+            team: The database, with a connection that no run waits for.
 
         Raises:
             DepotSchemaError: This version of Bartack does not work with the tables any more.
         """
+        session = team.database.shared
         check_version(session)
         appends, statements = self._courier.counts
         report = "SELECT bartack.report(%s, %s, %s, %s)"

@@ -26,7 +26,6 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
 if TYPE_CHECKING:
-    from bartack.depot.postgres._database import Session
     from bartack.depot.team import Team
 
 LOOK_S: Final = 2.0
@@ -49,7 +48,7 @@ PutAside = Callable[[Path], Path | None]
 class Worker(Protocol):
     """What a node can do for all; see ``Fleet``."""
 
-    def do_chores(self, session: Session) -> Sequence[Chore]:
+    def do_chores(self, team: Team) -> Sequence[Chore]:
         """Do what is due; returns what was done."""
         ...
 
@@ -126,7 +125,7 @@ class Chores(Closing):
             self._say(f"a chore failed: {error}")
 
     def _do_chores(self) -> None:
-        for chore in self._worker.do_chores(self._team.database.shared):
+        for chore in self._worker.do_chores(self._team):
             if chore.problem:
                 self._say(f"the chore {chore.name!r} failed: {chore.problem}")
 

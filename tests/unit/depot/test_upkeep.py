@@ -42,7 +42,7 @@ def upkeep(yard: Yard) -> Upkeep:
 
 
 def do_chores(yard: Yard, fleet: Fleet) -> list[Chore]:
-    return fleet.do_chores(yard.database.shared)
+    return fleet.do_chores(yard.team)
 
 
 def give_back(fleet: Fleet, run: Taken, state: str = "over") -> None:

@@ -29,7 +29,7 @@ class FakeWorker:
         self._errors = list(errors)
         self.times = 0
 
-    def do_chores(self, session: object) -> Sequence[Chore]:
+    def do_chores(self, team: object) -> Sequence[Chore]:
         self.times += 1
         if self._errors:
             raise self._errors.pop(0)
@@ -39,7 +39,6 @@ class FakeWorker:
 class FakeTeam:
     """A database that nothing is connected to."""
 
-    shared = None
     is_closed = False
 
     @property
