@@ -16,28 +16,30 @@ CLAUDE = "claude-0123456789ab.json"
 def test_nodes_of_one_pool_wait_for_what_one_of_them_has_met(yard: Yard) -> None:
     now_us = SystemClock().now_us()
     first, second, elsewhere = yard.node("one"), yard.node("two"), yard.node("three", pools=("gpu",))
-    first.share_pauses({CLAUDE: (now_us + HOUR_US, "used up")})
+    first.share_pauses(yard.team, {CLAUDE: (now_us + HOUR_US, "used up")})
 
-    ((name, (until_us, reason)),) = second.share_pauses({}).items()
+    ((name, (until_us, reason)),) = second.share_pauses(yard.team, {}).items()
     assert (name, reason) == (CLAUDE, "used up")
     assert abs(until_us - now_us - HOUR_US) < 1_000_000
-    assert elsewhere.share_pauses({}) == {}
+    assert elsewhere.share_pauses(yard.team, {}) == {}
 
 
 def test_the_later_moment_counts_and_what_cannot_be_meant_is_not_kept(yard: Yard) -> None:
     now_us = SystemClock().now_us()
     node = yard.node()
-    node.share_pauses({"a": (now_us + HOUR_US, "later"), "b": (now_us - HOUR_US, "over")})
-    node.share_pauses({"a": (now_us + HOUR_US // 2, "earlier"), "c": (now_us + 30 * 24 * HOUR_US, "a month")})
+    node.share_pauses(yard.team, {"a": (now_us + HOUR_US, "later"), "b": (now_us - HOUR_US, "over")})
+    node.share_pauses(
+        yard.team, {"a": (now_us + HOUR_US // 2, "earlier"), "c": (now_us + 30 * 24 * HOUR_US, "a month")}
+    )
 
-    assert {name: reason for name, (_, reason) in node.share_pauses({}).items()} == {"a": "later"}
+    assert {name: reason for name, (_, reason) in node.share_pauses(yard.team, {}).items()} == {"a": "later"}
 
 
 def test_a_node_that_is_gone_neither_reports_nor_learns(yard: Yard) -> None:
     node = yard.node()
     yard.rows("UPDATE bartack.node SET state = 'dead' WHERE id = %s", node.node.id)
 
-    assert node.share_pauses({"a": (SystemClock().now_us() + HOUR_US, "late")}) == {}
+    assert node.share_pauses(yard.team, {"a": (SystemClock().now_us() + HOUR_US, "late")}) == {}
     assert yard.rows("SELECT * FROM bartack.pause") == []
 
 
