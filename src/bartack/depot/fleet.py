@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
 
 from bartack._version import __version__
 from bartack.core.closing import Closing
+from bartack.depot.chores import Chore, do_due
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import Answer
 from bartack.depot.postgres._carrier import Courier, Parcel, Rewound
@@ -35,8 +36,9 @@ from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
 
-MOST_CHORES: Final = 10
-"""In one go, before schedules are looked at."""
+if TYPE_CHECKING:
+    from bartack.depot.team import Team
+
 FINISHED: Final = b'"step.finished"'
 """What a line has in it that records a finished step."""
 # At most an equal share for each live node of the runs that wait. No more of them are counted than make a difference.
@@ -154,23 +156,21 @@ class Fleet(Closing):
         rows = self._session.rows(_CLAIM, self.node.id, most)
         return [Taken(*row) for row in rows]
 
-    def do_chores(self) -> list[str]:
+    def do_chores(self, team: Team) -> list[Chore]:
         """Do what is due for all nodes and that no other one does, and report what this node measures; returns what was done.
+
+        Args:
+            team: The database, with a connection that no run waits for.
 
         Raises:
             DepotSchemaError: This version of Bartack does not work with the tables any more.
         """
-        check_version(self._session)
+        session = team.database.shared
+        check_version(session)
         appends, statements = self._courier.counts
         report = "SELECT bartack.report(%s, %s, %s, %s)"
-        self._session.rows(report, self.node.id, self.node.beat_us, appends, statements)
-        done: list[str] = []
-        while len(done) < MOST_CHORES:
-            ((name,),) = self._session.rows("SELECT bartack.do_chore(%s)", self.node.id)
-            if name is None:
-                break
-            done.append(name)
-        return done
+        session.rows(report, self.node.id, self.node.beat_us, appends, statements)
+        return do_due(session, self.node.id)
 
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""

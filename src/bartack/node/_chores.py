@@ -1,7 +1,8 @@
 """What a node of a database does beside its runs: work that is due for all nodes, schedules, and directories that it needs no more.
 
-A thread with a connection of its own, because none of that is urgent. Which node does what is decided by the database: each piece
-of work is a row, and a row that another node has locked is passed over.
+A thread with a connection of its own, because none of that is urgent, and parts of it take long. Which node does what is decided by
+the database: each piece of work is a row, and a row that another node has locked is passed over. What fails is reported, and keeps
+nothing else from being done.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
+from bartack.depot.chores import Chore
 from bartack.depot.timetable import FleetSchedule, Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError, TreeLockedError
 from bartack.node._cron import next_time
 from bartack.runtime.hub.planned import first_entries
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
+
+if TYPE_CHECKING:
+    from bartack.depot.team import Team
 
 LOOK_S: Final = 2.0
 """How often to look whether something is due: schedules are exact to a minute."""
@@ -43,7 +48,7 @@ PutAside = Callable[[Path], Path | None]
 class Worker(Protocol):
     """What a node can do for all; see ``Fleet``."""
 
-    def do_chores(self) -> list[str]:
+    def do_chores(self, team: Team) -> Sequence[Chore]:
         """Do what is due; returns what was done."""
         ...
 
@@ -56,7 +61,8 @@ class Chores(Closing):
 
     Args:
         worker: Does what is due for all.
-        timetable: The schedules.
+        team: The database, with a connection that nothing else uses. It is closed with the thread.
+        timetable: The schedules, over that connection.
         runs: Where the directories of runs are.
         put_aside: Renames the directory of a run that the node needs no more.
         say: Takes a line about what was done.
@@ -67,6 +73,7 @@ class Chores(Closing):
     def __init__(
         self,
         worker: Worker,
+        team: Team,
         timetable: Timetable,
         runs: Path,
         put_aside: PutAside,
@@ -76,6 +83,7 @@ class Chores(Closing):
     ) -> None:
         self.misfit: DepotSchemaError | None = None
         self._worker = worker
+        self._team = team
         self._timetable = timetable
         self._runs = runs
         self._put_aside = put_aside
@@ -94,31 +102,42 @@ class Chores(Closing):
         self._ends.set()
         if self._thread.ident is not None:
             self._thread.join(30)
+        self._team.database.close()
 
     def _work(self) -> None:
         looks = 0
         while not self._ends.wait(LOOK_S) and self.misfit is None:
-            try:
-                self.look()
-            except DepotUnavailableError:
-                continue  # the loop of the node reports that
-            except DepotSchemaError as error:
-                self.misfit = error
-                self._wake()
-            except Exception as error:  # noqa: BLE001 - the boundary of what is not urgent: the node has runs
-                self._say(f"a chore failed: {error}")
+            self._try(self._do_chores)
+            self._try(self._start_due)
             looks += 1
             if looks % TIDY_EVERY == 0:
-                remove_lost(self._runs, self._put_aside, self._clock.now_us())
+                self._try(self._tidy)
 
-    def look(self) -> None:
-        """Do what is due now."""
-        self._worker.do_chores()
+    def _try(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except DepotUnavailableError:
+            pass  # the loop of the node reports that
+        except DepotSchemaError as error:
+            self.misfit = error
+            self._wake()
+        except Exception as error:  # noqa: BLE001 - the boundary of what is not urgent: the node has runs
+            self._say(f"a chore failed: {error}")
+
+    def _do_chores(self) -> None:
+        for chore in self._worker.do_chores(self._team):
+            if chore.problem:
+                self._say(f"the chore {chore.name!r} failed: {chore.problem}")
+
+    def _start_due(self) -> None:
         for _ in range(MOST_STARTS):
             started = self._timetable.start_next(_following, first_entries)
             if started is None:
                 return
             self._say(f"schedule {started.name}: {started.problem or f'{started.run} is queued'}")
+
+    def _tidy(self) -> None:
+        remove_lost(self._runs, self._put_aside, self._clock.now_us())
 
 
 def _following(schedule: FleetSchedule, after_us: int) -> int:

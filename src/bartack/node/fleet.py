@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.files import open_private
 from bartack.core.trust import make_private
+from bartack.depot.chores import CHORE_ANSWER_S
 from bartack.depot.fleet import Fleet
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
@@ -158,9 +159,11 @@ class _Life:
         self._works: dict[tuple[int, int], RunWork] = {}
         self._ids: set[str] = set()
         self._mutex = threading.Lock()
+        team = Team(settings.team.where, CHORE_ANSWER_S)
         self._chores = Chores(
             self.fleet,
-            Timetable(settings.team),
+            team,
+            Timetable(team),
             settings.runs,
             self._put_aside,
             settings.say,

@@ -10,9 +10,9 @@ DECLARE
   of_owners text[] := ARRAY['join_node', 'beat', 'leave', 'claim_run', 'append', 'look', 'alive', 'mark', 'release', 'keep_content',
     'keep_part', 'keep_program', 'accept_loss', 'drain', 'submit', 'enqueue',
     'settle', 'hold'];
-  of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'report', 'do_chore', 'take_schedule',
+  of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'report', 'do_chore', 'note_chore', 'take_schedule',
     'note_schedule'];
-  of_users text[] := ARRAY['adopt', 'remove', 'remove_runs', 'add_schedule', 'remove_schedule', 'ask', 'withdraw'];
+  of_users text[] := ARRAY['adopt', 'remove', 'drop_journal', 'keep_value', 'keep_value_part', 'add_schedule', 'remove_schedule', 'ask', 'withdraw'];
 BEGIN
   FOR r IN SELECT p.oid::regprocedure AS call, p.proname AS name, p.prosecdef AS is_definer,
       p.proconfig IS DISTINCT FROM ARRAY['search_path=pg_catalog, pg_temp'] AS has_other_path
