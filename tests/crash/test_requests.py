@@ -17,8 +17,7 @@ from tests.crash.runs import PATIENCE_S, Begin, RealRun, wait_until
 from bartack import Session
 from bartack.errors import RunNotActiveError
 from bartack.runtime import AsyncRun
-from bartack.runtime.client import connection
-from bartack.runtime.client.asynchronous import connection as asynchronous
+from bartack.runtime.client import remote
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.protocol.requests import Request
 from bartack.runtime.rundir.layout import RunDir
@@ -77,8 +76,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             opened = open_connection(run)
             return CutSocket(opened, cuts.pop()) if cuts else opened
 
-        for module in (connection, asynchronous):
-            monkeypatch.setattr(module, "open_connection", open_cut)
+        monkeypatch.setattr(remote, "open_connection", open_cut)
 
     return arm
 

@@ -35,7 +35,12 @@ SET_UP = ("make ", ". .venv/bin/activate")
 MARK = "\x1e"
 OPTIONS = "PYTEST_ADDOPTS"
 """What somebody wants these tests to do is not for the tests of a page, whose output it shows."""
-FOLLOWED = {"README.md", "docs/tutorial/first-patchwork.md", "docs/tutorial/first-team.md"}
+FOLLOWED = {
+    "README.md",
+    "docs/tutorial/first-patchwork.md",
+    "docs/tutorial/first-team.md",
+    "docs/tutorial/two-nodes.md",
+}
 """The pages that ``tests/newcomer`` follows, in a clone and with the wheel; they need not be run once more."""
 
 

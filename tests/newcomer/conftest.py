@@ -34,6 +34,12 @@ def wheel_environment(installs: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def postgres_environment(installs: Path) -> Path:
+    """An environment with the wheel and what it needs for runs in a database."""
+    return made_once(installs / "postgres", lambda folder: make_wheel_environment(folder, "postgres"))
+
+
+@pytest.fixture(scope="session")
 def first_clone(installs: Path) -> Path:
     """The clone that those of the tests are copies of."""
     return made_once(installs / "clone", make_clone)
@@ -53,6 +59,14 @@ def wheel(wheel_environment: Path, tmp_path: Path) -> Newcomer:
     place = tmp_path / "project"
     place.mkdir()
     return Newcomer("wheel", place, wheel_environment / "bin", _home(tmp_path))
+
+
+@pytest.fixture
+def fleet_owner(postgres_environment: Path, tmp_path: Path) -> Newcomer:
+    """Like ``wheel``, a person who has installed ``bartack[postgres]``."""
+    place = tmp_path / "project"
+    place.mkdir()
+    return Newcomer("wheel", place, postgres_environment / "bin", _home(tmp_path))
 
 
 @pytest.fixture(params=KINDS)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 LEFT_OUT = (".git", ".venv", ".bartack", ".hypothesis", "bench", "build", "tests", "*_cache", "dist")
 """What a clone has and a newcomer never meets: copying it would only cost time."""
 NOT_THEIRS = {"..", "__pycache__"}
-NAME = re.compile(r"[A-Za-z0-9._-]+")
+NEED = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z]+)\])?")
 
 Kind = Literal["clone", "wheel"]
 KINDS: tuple[Kind, ...] = ("clone", "wheel")
@@ -106,9 +106,9 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def make_wheel_environment(folder: Path) -> None:
+def make_wheel_environment(folder: Path, extra: str = "") -> None:
     """An environment with the wheel, which is built from the sources as they are now."""
-    make_environment(folder, "--no-index", *_built(ROOT, folder / "dist", "wheel"))
+    make_environment(folder, "--no-index", *_built(ROOT, folder / "dist", "wheel"), extra=extra)
 
 
 def _built(sources: Path, folder: Path, kind: Literal["wheel", "editable"]) -> list[str]:
@@ -161,11 +161,11 @@ def _files_with_a_place(environment: Path) -> Iterator[Path]:
     yield from packages.glob("bartack-*.dist-info/direct_url.json")
 
 
-def make_environment(folder: Path, *what: str) -> None:
-    """A virtual environment with Bartack and everything that it says it needs."""
+def make_environment(folder: Path, *what: str, extra: str = "") -> None:
+    """A virtual environment with Bartack and everything that it says it needs, also for an extra."""
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for needed in _needs("bartack"):
+    for needed in _needs("bartack", extra):
         for name in {
             Path(str(file)).parts[0] for file in importlib.metadata.files(needed) or ()
         } - NOT_THEIRS:
@@ -187,18 +187,22 @@ def _installer(python: Path) -> list[str]:
     return ["uv", "pip", "install", "--python", str(python)]
 
 
-def _needs(name: str) -> set[str]:
-    """All that a distribution needs, and what that needs in turn; without what is optional."""
+def _needs(name: str, extra: str) -> set[str]:
+    """All that a distribution needs, also for an extra, and what that needs in turn; without what is optional."""
     found: set[str] = set()
-    waiting = [name]
+    waiting = [(name, extra)]
     while waiting:
-        for line in importlib.metadata.requires(waiting.pop()) or ():
-            match = NAME.match(line)
+        asking, its_extra = waiting.pop()
+        for line in importlib.metadata.requires(asking) or ():
+            match = NEED.match(line)
             assert match is not None, line
-            needed = match[0].replace("_", "-").lower()
-            if needed not in found and "extra ==" not in line and _is_installed(needed):
+            needed = match[1].replace("_", "-").lower()
+            is_asked_for = "extra ==" not in line or (
+                its_extra and f"extra == '{its_extra}'" in line.replace('"', "'")
+            )
+            if needed not in found and is_asked_for and _is_installed(needed):
                 found.add(needed)
-                waiting.append(needed)
+                waiting.append((needed, match[2] or ""))
     return found
 
 

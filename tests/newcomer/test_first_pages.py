@@ -5,13 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.docs.test_examples import FOLLOWED, Program, Saved, blocks_of, check_console, check_program
+from tests.docs.test_examples import (
+    FOLLOWED,
+    Program,
+    Saved,
+    blocks_of,
+    check_console,
+    check_program,
+    write_service,
+)
 from tests.newcomer.install import ROOT, Newcomer
 
 PAGES = {
     "clone": ("README.md", "docs/tutorial/first-patchwork.md", "docs/tutorial/first-team.md"),
     "wheel": ("README.md", "docs/tutorial/first-patchwork.md"),
 }
+FLEET_PAGE = "docs/tutorial/two-nodes.md"
 PYTHON_TEAM = """\
 from bartack.runtime import Context, step, worker
 
@@ -27,11 +36,11 @@ async def main(ctx: Context) -> int:
 """
 
 
-def follow(page: Path, newcomer: Newcomer) -> None:
+def follow(page: Path, newcomer: Newcomer, **env: str) -> None:
     """Do what a page says: save its files, type its commands, and see what it shows."""
     for block in blocks_of(page):
         if isinstance(block, list):
-            check_console(block, newcomer.place, newcomer.environment())
+            check_console(block, newcomer.place, newcomer.environment(**env))
         elif isinstance(block, Program):
             check_program(block, newcomer.place)
         elif isinstance(block, Saved):
@@ -41,7 +50,7 @@ def follow(page: Path, newcomer: Newcomer) -> None:
 
 
 def test_every_page_that_is_left_to_newcomers_is_followed() -> None:
-    assert {page for pages in PAGES.values() for page in pages} == FOLLOWED
+    assert {page for pages in PAGES.values() for page in pages} | {FLEET_PAGE} == FOLLOWED
 
 
 @pytest.mark.requirement("pages-are-run")
@@ -49,6 +58,15 @@ def test_every_page_that_is_left_to_newcomers_is_followed() -> None:
 def test_the_readme_and_the_tutorials_work_one_after_the_other(newcomer: Newcomer) -> None:
     for page in PAGES[newcomer.kind]:
         follow(ROOT / page, newcomer)
+
+
+@pytest.mark.requirement("fleet-takeover")
+def test_a_run_survives_the_death_of_its_node_as_the_tutorial_says(
+    fleet_owner: Newcomer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    services = write_service(tmp_path_factory.mktemp("service"))
+
+    follow(ROOT / FLEET_PAGE, fleet_owner, PGSERVICEFILE=str(services))
 
 
 @pytest.mark.requirement("first-program-runs-in-a-clone")

@@ -7,16 +7,17 @@ next look (``owned``), and begins it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
 
 from bartack._version import __version__
 from bartack.core.closing import Closing
+from bartack.depot.chores import Chore, do_due
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import Answer
 from bartack.depot.postgres._carrier import Courier, Parcel, Rewound
@@ -35,8 +36,9 @@ from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
 
-MOST_CHORES: Final = 10
-"""In one go, before schedules are looked at."""
+if TYPE_CHECKING:
+    from bartack.depot.team import Team
+
 FINISHED: Final = b'"step.finished"'
 """What a line has in it that records a finished step."""
 # At most an equal share for each live node of the runs that wait. No more of them are counted than make a difference.
@@ -57,6 +59,7 @@ class FleetNode(Node):
 
     Attributes:
         state: ``live`` or ``draining``, as of the last beat.
+        is_hurried: Whether it is not to wait for steps in flight when it drains, as of the last beat.
         asked: The numbers of runs that have requests, until they are taken out.
 
     Args:
@@ -68,6 +71,7 @@ class FleetNode(Node):
 
     def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
         self.state = "live"
+        self.is_hurried = False
         self.asked = set[int]()
         self._facts = facts
         self._wake = wake
@@ -83,13 +87,14 @@ class FleetNode(Node):
 
     def _renew_there(self, session: Session) -> str:
         statement = (
-            "SELECT b.state, b.queued, b.asked, b.now_us FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
+            "SELECT b.state, b.queued, b.asked, b.now_us, n.hurries FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
             "WHERE n.id = %s AND n.joined = %s"
         )
         found = session.rows(statement, *self.identity)
-        state, queued, asked, now_us = found[0] if found else ("dead", True, None, None)
+        state, queued, asked, now_us, hurries = found[0] if found else ("dead", True, None, None, False)
         self.note_time(now_us)
-        has_changed, self.state = state != self.state, state
+        has_changed = (state, hurries) != (self.state, self.is_hurried)
+        self.state, self.is_hurried = state, hurries
         self.asked.update(asked or ())
         if queued or has_changed or asked:
             self._wake()
@@ -151,23 +156,41 @@ class Fleet(Closing):
         rows = self._session.rows(_CLAIM, self.node.id, most)
         return [Taken(*row) for row in rows]
 
-    def do_chores(self) -> list[str]:
+    def do_chores(self, team: Team) -> list[Chore]:
         """Do what is due for all nodes and that no other one does, and report what this node measures; returns what was done.
+
+        Args:
+            team: The database, with a connection that no run waits for.
 
         Raises:
             DepotSchemaError: This version of Bartack does not work with the tables any more.
         """
-        check_version(self._session)
+        session = team.database.shared
+        check_version(session)
         appends, statements = self._courier.counts
         report = "SELECT bartack.report(%s, %s, %s, %s)"
-        self._session.rows(report, self.node.id, self.node.beat_us, appends, statements)
-        done: list[str] = []
-        while len(done) < MOST_CHORES:
-            ((name,),) = self._session.rows("SELECT bartack.do_chore(%s)", self.node.id)
-            if name is None:
-                break
-            done.append(name)
-        return done
+        session.rows(report, self.node.id, self.node.beat_us, appends, statements)
+        return do_due(session, self.node.id)
+
+    def share_pauses(self, team: Team, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        """Report until when agents take no calls, and why; returns what the nodes of the same pools know.
+
+        Times are those of this machine's clock. The database keeps them in its own.
+
+        Args:
+            team: The database, with a connection that no run waits for.
+            known: By the name of the agent and its account.
+        """
+        names, offset_us = list(known), self.node.offset_us
+        untils = [known[name][0] + offset_us for name in names]
+        rows = team.database.shared.rows(
+            "SELECT agent, until_us, reason FROM bartack.share_pauses(%s, %s, %s, %s)",
+            self.node.id,
+            names,
+            untils,
+            [known[name][1] for name in names],
+        )
+        return {str(name): (int(until_us) - offset_us, str(reason)) for name, until_us, reason in rows}
 
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""

@@ -11,7 +11,7 @@ from bartack.core.ids import parse_run_id
 from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
-from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
@@ -94,11 +94,12 @@ class Team:
 
     Args:
         where: The database.
+        answer_s: How long the connection may be silent while it is waited for.
     """
 
-    def __init__(self, where: Elsewhere) -> None:
+    def __init__(self, where: Elsewhere, answer_s: float = ANSWER_S) -> None:
         self.where = where
-        self.database = Database(where.on, insecure=where.insecure)
+        self.database = Database(where.on, insecure=where.insecure, answer_s=answer_s)
 
     @property
     def name(self) -> str:
@@ -280,10 +281,13 @@ class Team:
             for name, state, version, slots, pools, labels, runs, seen_s in rows
         ]
 
-    def drain(self, name: str) -> bool:
-        """Let the nodes of a name take no more runs, and end when they have none; whether there is one."""
+    def drain(self, name: str, *, now: bool = False) -> bool:
+        """Let the nodes of a name take no more runs, and end when no step of theirs is in flight; whether there is one.
+
+        ``now``: steps in flight are interrupted, also if such a node drains already.
+        """
         self.check()
-        ((drained,),) = self._session.rows("SELECT bartack.drain(%s)", name)
+        ((drained,),) = self._session.rows("SELECT bartack.drain(%s, %s)", name, now)
         return bool(drained)
 
     def move_in(self, run: PlacedRun) -> None:

@@ -18,6 +18,7 @@ from bartack.errors import BartackError, DepotUnavailableError, ScheduleError, S
 from bartack.journal import Draft
 
 if TYPE_CHECKING:
+    from bartack.depot.postgres._database import Connection
     from bartack.depot.team import Team
 
 STUCK: Final = timedelta(hours=1)
@@ -93,6 +94,7 @@ class Timetable:
         self._team = team
         self._database = team.database
         self._session = team.database.shared
+        self._unanswered = set[str]()
 
     def add(self, schedule: FleetSchedule, job: bytes, program: bytes) -> None:
         """Add a schedule.
@@ -113,6 +115,7 @@ class Timetable:
             schedule.overlaps,
             job,
             program,
+            None,
             _moment(schedule.next_us),
         )
         statement = f"SELECT bartack.add_schedule({', '.join(['%s'] * len(values))})"
@@ -141,34 +144,63 @@ class Timetable:
             return bool(connection.execute(statement.encode(), values).fetchone() == (True,))
 
     def start_next(self, following: Following, first: First) -> Started | None:
-        """Make the run of a schedule that is due and that no other node has; ``None`` if there is none."""
-        with self._session.use() as connection, connection.transaction():
-            row = connection.execute(
-                "SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, job, program, "  # noqa: S608 - of constants
-                f"{_FACTS} FROM bartack.take_schedule()"
-            ).fetchone()
-            if row is None:
-                return None
-            now_us, job, program, *facts = row
-            schedule = FleetSchedule._make(facts)
-            try:
-                next_at = _moment(following(schedule, now_us))
-            except ScheduleError as error:
-                started = Started(schedule.name, "", error.problem)
-                next_at = _moment(now_us) + STUCK
-            else:
-                try:
-                    with connection.transaction():
-                        started = self._start(schedule, bytes(job), bytes(program), first)
-                except DepotUnavailableError:
-                    raise
-                except BartackError as error:
-                    started = Started(schedule.name, "", str(error))
-            connection.execute(
-                "SELECT bartack.note_schedule(%s, %s, %s, %s)",
-                (schedule.name, next_at, started.problem, started.run),
-            )
-            return started
+        """Make the run of a schedule that is due and that no other node has; ``None`` if there is none.
+
+        One whose statements are not answered is passed over until all others have had their turn: the database may be away, or the
+        schedule may be too much for it.
+        """
+        name = ""
+        try:
+            with self._session.use() as connection, connection.transaction():
+                row = connection.execute(
+                    "SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, job, program, "  # noqa: S608 - of constants
+                    f"{_FACTS} FROM bartack.take_schedule(%s)",
+                    ([*self._unanswered],),
+                ).fetchone()
+                if row is None:
+                    self._unanswered.clear()
+                    return None
+                now_us, job, program, *facts = row
+                schedule = FleetSchedule._make(facts)
+                name = schedule.name
+                started, next_at = self._decide(
+                    connection, schedule, now_us, following, (job, program), first
+                )
+                connection.execute(
+                    "SELECT bartack.note_schedule(%s, %s, %s, %s)",
+                    (schedule.name, next_at, started.problem, started.run),
+                )
+                return started
+        except DepotUnavailableError as error:
+            if not name:
+                raise
+            self._unanswered.add(name)
+            return Started(name, "", str(error))
+
+    def _decide(
+        self,
+        connection: Connection,
+        schedule: FleetSchedule,
+        now_us: int,
+        following: Following,
+        packed: tuple[bytes, bytes],
+        first: First,
+    ) -> tuple[Started, datetime]:
+        """Use the time of a schedule; returns what became of it, and its next time."""
+        try:
+            next_at = _moment(following(schedule, now_us))
+        except ScheduleError as error:
+            return Started(schedule.name, "", error.problem), _moment(now_us) + STUCK
+        job, program = packed
+        try:
+            with connection.transaction():
+                return self._start(schedule, bytes(job), bytes(program), first), next_at
+        except (DepotUnavailableError, OSError):
+            raise
+        except BartackError as error:
+            return Started(schedule.name, "", str(error)), next_at
+        except Exception as error:  # noqa: BLE001 - the boundary of what a schedule keeps: a damaged one must not hold up others
+            return Started(schedule.name, "", f"what it keeps cannot be used: {error}"), next_at
 
     def _start(self, schedule: FleetSchedule, job: bytes, program: bytes, first: First) -> Started:
         due = f"{_moment(schedule.next_us):%Y-%m-%dT%H:%MZ}"

@@ -1,6 +1,6 @@
 """What people need who operate a database of runs: teams and their limits, what keeps runs waiting, retention, restored backups.
 
-``postgres/schema/0003.sql`` decides. What is due for all is done by nodes (``do_chore`` there, called in ``node/_chores.py``).
+``postgres/schema/0003.sql`` decides. What is due for all is done by nodes (``chores.py``).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from bartack.depot.postgres._run import drop_journals
 from bartack.depot.postgres._schema import migrate
 from bartack.depot.team import Team
 from bartack.errors import DepotError, NoNodeError, RunHeldError
@@ -191,11 +192,13 @@ class Upkeep:
             last = rows[-1][0]
 
     def remove(self, ids: Sequence[str]) -> set[str]:
-        """Delete runs in batches; returns those that are gone. One that is owned by now stays."""
-        gone: set[str] = set()
-        for start in range(0, len(ids), BATCH):
-            batch = list(ids[start : start + BATCH])
-            gone.update(row[0] for row in self._session.rows("SELECT bartack.remove_runs(%s)", batch))
+        """Delete runs; returns those that are gone. One that is owned by now stays.
+
+        Nodes delete what is left of their journals if that is interrupted.
+        """
+        statement = "SELECT bartack.remove(no) FROM bartack.run WHERE id = %s"
+        gone = {run_id for run_id in ids if self._session.rows(statement, run_id) != [(False,)]}
+        drop_journals(self._session)
         return gone
 
     # The database as a whole.

@@ -1,7 +1,10 @@
-"""What a node of a database does beside its runs: work that is due for all nodes, schedules, and directories that it needs no more.
+"""What a node of a database does beside its runs: work that is due for all nodes, schedules, directories that it needs no more.
 
-A thread with a connection of its own, because none of that is urgent. Which node does what is decided by the database: each piece
-of work is a row, and a row that another node has locked is passed over.
+It also shares with other nodes until when agents take no calls (``agents/pauses.py``).
+
+A thread with a connection of its own, because none of that is urgent, and parts of it take long. Which node does what is decided by
+the database: each piece of work is a row, and a row that another node has locked is passed over. What fails is reported, and keeps
+nothing else from being done.
 """
 
 from __future__ import annotations
@@ -9,19 +12,24 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from bartack.agents.pauses import Paused, keep_pauses, read_pauses
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
+from bartack.depot.chores import Chore
 from bartack.depot.timetable import FleetSchedule, Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError, TreeLockedError
 from bartack.node._cron import next_time
 from bartack.runtime.hub.planned import first_entries
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
+
+if TYPE_CHECKING:
+    from bartack.depot.team import Team
 
 LOOK_S: Final = 2.0
 """How often to look whether something is due: schedules are exact to a minute."""
@@ -43,8 +51,12 @@ PutAside = Callable[[Path], Path | None]
 class Worker(Protocol):
     """What a node can do for all; see ``Fleet``."""
 
-    def do_chores(self) -> list[str]:
+    def do_chores(self, team: Team) -> Sequence[Chore]:
         """Do what is due; returns what was done."""
+        ...
+
+    def share_pauses(self, team: Team, known: Mapping[str, tuple[int, str]]) -> Mapping[str, tuple[int, str]]:
+        """Report until when agents take no calls; returns what other nodes know, too."""
         ...
 
 
@@ -56,8 +68,10 @@ class Chores(Closing):
 
     Args:
         worker: Does what is due for all.
-        timetable: The schedules.
+        team: The database, with a connection that nothing else uses. It is closed with the thread.
+        timetable: The schedules, over that connection.
         runs: Where the directories of runs are.
+        pauses: Where runs of this user note until when agents take no calls.
         put_aside: Renames the directory of a run that the node needs no more.
         say: Takes a line about what was done.
         wake: Called when ``misfit`` is known.
@@ -67,17 +81,22 @@ class Chores(Closing):
     def __init__(
         self,
         worker: Worker,
+        team: Team,
         timetable: Timetable,
         runs: Path,
+        pauses: Path,
         put_aside: PutAside,
+        *,
         say: Say,
         wake: Callable[[], object],
         clock: Clock | None = None,
     ) -> None:
         self.misfit: DepotSchemaError | None = None
         self._worker = worker
+        self._team = team
         self._timetable = timetable
         self._runs = runs
+        self._pauses = pauses
         self._put_aside = put_aside
         self._say = say
         self._wake = wake
@@ -94,31 +113,49 @@ class Chores(Closing):
         self._ends.set()
         if self._thread.ident is not None:
             self._thread.join(30)
+        self._team.database.close()
 
     def _work(self) -> None:
         looks = 0
         while not self._ends.wait(LOOK_S) and self.misfit is None:
-            try:
-                self.look()
-            except DepotUnavailableError:
-                continue  # the loop of the node reports that
-            except DepotSchemaError as error:
-                self.misfit = error
-                self._wake()
-            except Exception as error:  # noqa: BLE001 - the boundary of what is not urgent: the node has runs
-                self._say(f"a chore failed: {error}")
+            self._try(self._do_chores)
+            self._try(self._start_due)
+            self._try(self._share_pauses)
             looks += 1
             if looks % TIDY_EVERY == 0:
-                remove_lost(self._runs, self._put_aside, self._clock.now_us())
+                self._try(self._tidy)
 
-    def look(self) -> None:
-        """Do what is due now."""
-        self._worker.do_chores()
+    def _try(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except DepotUnavailableError:
+            pass  # the loop of the node reports that
+        except DepotSchemaError as error:
+            self.misfit = error
+            self._wake()
+        except Exception as error:  # noqa: BLE001 - the boundary of what is not urgent: the node has runs
+            self._say(f"a chore failed: {error}")
+
+    def _do_chores(self) -> None:
+        for chore in self._worker.do_chores(self._team):
+            if chore.problem:
+                self._say(f"the chore {chore.name!r} failed: {chore.problem}")
+
+    def _start_due(self) -> None:
         for _ in range(MOST_STARTS):
             started = self._timetable.start_next(_following, first_entries)
             if started is None:
                 return
             self._say(f"schedule {started.name}: {started.problem or f'{started.run} is queued'}")
+
+    def _share_pauses(self) -> None:
+        known = read_pauses(self._pauses, self._clock)
+        told = {name: (paused.until_us, paused.reason) for name, paused in known.items()}
+        found = self._worker.share_pauses(self._team, told)
+        keep_pauses(self._pauses, {name: Paused(*paused) for name, paused in found.items()}, self._clock)
+
+    def _tidy(self) -> None:
+        remove_lost(self._runs, self._put_aside, self._clock.now_us())
 
 
 def _following(schedule: FleetSchedule, after_us: int) -> int:

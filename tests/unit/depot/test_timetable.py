@@ -11,7 +11,7 @@ from tests.unit.depot.yard import Yard
 
 from bartack.depot.team import Team
 from bartack.depot.timetable import FleetSchedule, Started, Timetable
-from bartack.errors import ScheduleError, ScheduleNotFoundError
+from bartack.errors import DepotUnavailableError, ScheduleError, ScheduleNotFoundError
 from bartack.journal import Draft
 
 MINUTE_US = 60_000_000
@@ -132,19 +132,47 @@ def test_a_schedule_whose_next_time_is_unknown_starts_nothing_and_says_why(
     assert yard.rows("SELECT count(*) FROM bartack.run") == [(0,)]
 
 
-def test_what_cannot_be_made_is_noted_and_does_not_hold_up_others(yard: Yard, timetable: Timetable) -> None:
+@pytest.mark.parametrize("error", [ScheduleError("broken", "its job cannot be read"), ValueError("damaged")])
+def test_what_cannot_be_made_is_noted_and_does_not_hold_up_others(
+    yard: Yard, timetable: Timetable, error: Exception
+) -> None:
     add(timetable, "broken")
     add(timetable, "good")
 
     def fail_for_one(job: bytes, run_id: str) -> Sequence[Draft]:
         if not yard.rows("SELECT count(*) FROM bartack.schedule WHERE problem <> ''")[0][0]:
-            raise ScheduleError("broken", "its job cannot be read")
+            raise error
         return first(job, run_id)
 
     outcomes = [timetable.start_next(following, fail_for_one) for _ in range(2)]
 
     assert [bool(one and one.run) for one in outcomes] == [False, True]
     assert timetable.start_next(following, first) is None
+
+
+def test_one_without_an_answer_of_the_database_is_tried_again_after_the_others(
+    yard: Yard, timetable: Timetable
+) -> None:
+    add(timetable, "large")
+    add(timetable, "small")
+    errors = [DepotUnavailableError("db", "statement timeout")]
+
+    def fail_once(job: bytes, run_id: str) -> Sequence[Draft]:
+        if errors:
+            raise errors.pop()
+        return first(job, run_id)
+
+    large, small = (timetable.start_next(following, fail_once) for _ in range(2))
+    assert large is not None
+    assert (large.name, large.run) == ("large", "")
+    assert "statement timeout" in large.problem
+    assert small is not None
+    assert small.run
+    assert timetable.start_next(following, fail_once) is None
+    (started,) = start_all(timetable)
+
+    assert (started.name, started.problem) == ("large", "")
+    assert yard.rows("SELECT key FROM bartack.run WHERE id = %s", started.run) == [(f"large@{DUE}",)]
 
 
 def test_names_are_used_once_and_a_schedule_that_is_removed_is_gone(

@@ -13,10 +13,12 @@ from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
 from bartack._version import __version__
+from bartack.depot import upkeep as upkeep_module
+from bartack.depot.chores import Chore, do_due
 from bartack.depot.fleet import Fleet
 from bartack.depot.postgres import _schema
 from bartack.depot.postgres._carrier import Courier, Parcel
-from bartack.depot.postgres._database import Database
+from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._rewound import Identity, Kept
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import MIGRATIONS, migrate, read_migration
@@ -37,6 +39,10 @@ from bartack.journal.shared import Commit
 @pytest.fixture
 def upkeep(yard: Yard) -> Upkeep:
     return Upkeep(yard.team)
+
+
+def do_chores(yard: Yard, fleet: Fleet) -> list[Chore]:
+    return fleet.do_chores(yard.team)
 
 
 def give_back(fleet: Fleet, run: Taken, state: str = "over") -> None:
@@ -294,12 +300,12 @@ def test_a_migration_that_removes_something_waits_for_older_nodes_and_names_them
 
 def test_a_node_ends_when_the_tables_become_those_of_a_version_that_it_does_not_know(yard: Yard) -> None:
     fleet = yard.node()
-    assert "partition" in fleet.do_chores()
+    assert Chore("partition") in do_chores(yard, fleet)
 
     yard.rows("INSERT INTO bartack.level (version, works_from) VALUES (99, 99)")
 
     with pytest.raises(DepotSchemaError, match="newer version"):
-        fleet.do_chores()
+        do_chores(yard, fleet)
 
 
 # A restored backup.
@@ -341,17 +347,17 @@ def test_after_a_restored_backup_nothing_continues_by_itself_and_no_owner_of_bef
 @pytest.mark.requirement("fleet-chores")
 def test_each_chore_that_is_due_is_done_once_by_one_of_the_nodes(yard: Yard) -> None:
     fleets = [yard.node(f"node-{number}") for number in range(3)]
-    done = [name for fleet in fleets for name in fleet.do_chores()]
+    done = [chore for fleet in fleets for chore in do_chores(yard, fleet)]
 
-    assert sorted(done) == ["content", "journals", "nodes", "partition", "requests"]
-    assert yard.rows("SELECT problem FROM bartack.chore WHERE problem <> ''") == []
+    names = "content", "journals", "nodes", "partition", "removed", "requests"
+    assert sorted(done) == [Chore(name) for name in names]
 
 
 @pytest.mark.requirement("fleet-chores")
 def test_the_next_partition_is_there_before_its_first_run(yard: Yard) -> None:
     yard.submit()
     fleet = yard.node()
-    fleet.do_chores()
+    do_chores(yard, fleet)
 
     assert yard.rows("SELECT to_regclass('bartack.journal_1') IS NOT NULL") == [(True,)]
     yard.rows("SELECT setval(pg_get_serial_sequence('bartack.run', 'no'), 100000)")
@@ -374,7 +380,7 @@ def test_content_that_no_run_holds_is_removed_after_a_day(yard: Yard) -> None:
         "UPDATE bartack.content c SET touched = touched - interval '2 days' FROM bartack.blob b WHERE b.sha256 = c.sha256"
     )
 
-    yard.node().do_chores()
+    do_chores(yard, yard.node())
 
     left = {
         bytes(str(row[0]), "ascii")[:2]
@@ -386,13 +392,56 @@ def test_content_that_no_run_holds_is_removed_after_a_day(yard: Yard) -> None:
 
 
 @pytest.mark.requirement("fleet-chores")
+def test_one_statement_removes_no_more_content_than_it_has_time_for(yard: Yard) -> None:
+    for digest, mebibytes in (("11", 200), ("22", 100), ("33", 600), ("44", 1)):
+        yard.rows(
+            "INSERT INTO bartack.content (team, sha256, size, touched) VALUES ('default', decode(repeat(%s, 32), 'hex'), %s, "
+            "clock_timestamp() - interval '25 hours')",
+            digest,
+            mebibytes * 2**20,
+        )
+    kept: list[list[str]] = []
+    has_more = True
+
+    while has_more:
+        ((found,),) = yard.rows("SELECT bartack.drop_content(100)")
+        has_more = bool(found)
+        rows = yard.rows("SELECT left(encode(sha256, 'hex'), 2) FROM bartack.content ORDER BY sha256")
+        kept.append([str(row[0]) for row in rows])
+
+    assert kept == [["33", "44"], ["44"], []]
+
+
+@pytest.mark.requirement("fleet-chores")
+@pytest.mark.parametrize("fault", ["PERFORM pg_sleep(60)", "RAISE EXCEPTION 'it is full'"])
+def test_a_chore_that_fails_or_takes_too_long_is_noted_and_the_others_are_done(
+    yard: Yard, fault: str
+) -> None:
+    yard.rows("UPDATE bartack.chore SET due = clock_timestamp() - interval '1 hour' WHERE name = 'content'")
+    with yard.database.shared.use() as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION bartack.drop_content(most int) RETURNS bool LANGUAGE plpgsql AS "
+            f"$$ BEGIN {fault}; RETURN true; END $$".encode()
+        )
+    fleet = yard.node()
+
+    first, *others = do_due(yard.database.shared, fleet.node.id, limit_ms=500)
+
+    assert first.name == "content"
+    assert "statement timeout" in first.problem or first.problem == "it is full"
+    assert Chore("partition") in others
+    assert Upkeep(yard.team).problems() == [f"the chore 'content' failed: {first.problem}"]
+    assert do_chores(yard, fleet) == [], "it is tried again at its next time"
+
+
+@pytest.mark.requirement("fleet-chores")
 def test_nodes_that_ended_long_ago_are_forgotten(yard: Yard) -> None:
     old, late, fleet = yard.node("old"), yard.node("late"), yard.node()
     for one in (old, late):
         yard.rows("SELECT bartack.leave(%s)", one.node.id)
     yard.rows("UPDATE bartack.node SET until = until - interval '8 days' WHERE id = %s", old.node.id)
 
-    fleet.do_chores()
+    do_chores(yard, fleet)
 
     assert yard.rows("SELECT name FROM bartack.node ORDER BY name") == [("late",), ("one",)]
 
@@ -404,15 +453,57 @@ def test_a_partition_whose_runs_are_all_deleted_is_dropped(yard: Yard, upkeep: U
     last = yard.submit()
     fleet = yard.node()
 
-    fleet.do_chores()
+    do_chores(yard, fleet)
     assert yard.rows("SELECT to_regclass('bartack.journal_0') IS NOT NULL") == [(True,)], "it has a run"
-    assert upkeep.remove([first, "run-of-nobody"]) == {first}
+    assert upkeep.remove([first, "run-of-nobody"]) == {first, "run-of-nobody"}
     yard.rows("UPDATE bartack.chore SET due = clock_timestamp()")
-    fleet.do_chores()
+    do_chores(yard, fleet)
 
     assert yard.rows("SELECT to_regclass('bartack.journal_0') IS NOT NULL") == [(False,)]
     assert [run.id for run in fleet.claim(10)] == [last]
     assert yard.submit() != last
+
+
+@pytest.mark.requirement("fleet-retention")
+def test_a_journal_of_any_length_is_deleted_in_pieces_which_others_continue(
+    yard: Yard, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, other = yard.submit(), yard.submit()
+    ((run,),) = yard.rows("SELECT no FROM bartack.run WHERE id = %s", run_id)
+    statement = "INSERT INTO bartack.journal SELECT %s, n, n, 1, 0, '\\x0a' FROM generate_series(2, 12000) n"
+    with yard.database.shared.use() as connection:
+        connection.execute(statement.encode(), (run,))
+    kept = "SELECT count(*) FROM bartack.journal WHERE run = %s"
+    pieces: list[object] = []
+
+    def drop_one_piece(session: Session) -> None:
+        pieces.append(session.rows("SELECT bartack.drop_journal()"))
+
+    monkeypatch.setattr(upkeep_module, "drop_journals", drop_one_piece)
+
+    assert upkeep.remove([run_id]) == {run_id}
+    assert yard.rows(kept, run) == [(7_000,)], "one piece is gone"
+    assert yard.rows("SELECT id FROM bartack.run") == [(other,)], "the run is gone"
+    monkeypatch.undo()
+    assert upkeep.remove([run_id]) == {run_id}, "the first answer may have been lost"
+    assert yard.rows(kept, run) == [(0,)]
+    assert yard.rows("SELECT count(*) FROM bartack.removed") == [(0,)]
+    assert yard.rows("SELECT count(*) FROM bartack.journal") == [(1,)], "that of the other run"
+
+
+@pytest.mark.requirement("fleet-retention")
+def test_a_node_deletes_what_an_interrupted_command_has_left_of_a_journal(yard: Yard) -> None:
+    run_id = yard.submit()
+    yard.rows("SELECT bartack.remove(no) FROM bartack.run WHERE id = %s", run_id)
+    fleet = yard.node()
+    assert yard.rows("SELECT count(*) FROM bartack.journal") == [(1,)]
+
+    for _ in range(2):
+        yard.rows("UPDATE bartack.chore SET due = clock_timestamp() WHERE name = 'removed'")
+        assert Chore("removed") in do_chores(yard, fleet)
+
+    assert yard.rows("SELECT count(*) FROM bartack.journal") == [(0,)]
+    assert yard.rows("SELECT count(*) FROM bartack.removed") == [(0,)]
 
 
 @pytest.mark.requirement("fleet-retention")
@@ -428,7 +519,7 @@ def test_the_activity_of_a_database_is_shown(yard: Yard, upkeep: Upkeep, tmp_pat
     yard.submit()
     yard.rows("UPDATE bartack.owner SET queued = queued - interval '10 s'")
     fleet = yard.node(pools=("none",))
-    fleet.do_chores()
+    do_chores(yard, fleet)
     yard.rows("UPDATE bartack.node SET beat_us = 2500, appends = 30, statements = 10")
 
     found = upkeep.activity()

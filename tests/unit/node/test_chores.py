@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -12,6 +12,10 @@ from typing import cast
 import pytest
 from tests.waiting import until
 
+from bartack.agents.pauses import Pause
+from bartack.core.clock import SystemClock
+from bartack.depot.chores import Chore
+from bartack.depot.team import Team
 from bartack.depot.timetable import Started, Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError
 from bartack.node import _chores
@@ -20,18 +24,38 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
 NOW_US = 2_000_000_000_000_000
+HOUR_US = 3_600_000_000
+OURS, THEIRS = "claude-0123456789ab.json", "codex-0123456789ab.json"
 
 
 class FakeWorker:
     def __init__(self, *errors: Exception) -> None:
         self._errors = list(errors)
         self.times = 0
+        self.known = dict[str, tuple[int, str]]()
 
-    def do_chores(self) -> list[str]:
+    def do_chores(self, team: object) -> Sequence[Chore]:
         self.times += 1
         if self._errors:
             raise self._errors.pop(0)
-        return []
+        return (Chore("content"), Chore("nodes", "it is full")) if self.times == 1 else ()
+
+    def share_pauses(self, team: object, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        self.known.update(known)
+        return {THEIRS: (SystemClock().now_us() + HOUR_US, "met elsewhere")}
+
+
+class FakeTeam:
+    """A database that nothing is connected to."""
+
+    is_closed = False
+
+    @property
+    def database(self) -> FakeTeam:
+        return self
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class FakeTimetable:
@@ -44,13 +68,13 @@ class FakeTimetable:
 
 @contextmanager
 def working(worker: FakeWorker, timetable: FakeTimetable, said: list[str], runs: Path) -> Generator[Chores]:
-    woken = threading.Event()
-    with Chores(
-        worker, cast("Timetable", timetable), runs, lambda path: None, said.append, woken.set
-    ) as made:
+    woken, team = threading.Event(), FakeTeam()
+    places = cast("Team", team), cast("Timetable", timetable), runs, runs / "pauses"
+    with Chores(worker, *places, lambda path: None, say=said.append, wake=woken.set) as made:
         made.start()
         yield made
         assert woken.is_set() is (made.misfit is not None)
+    assert team.is_closed
 
 
 @pytest.fixture(autouse=True)
@@ -63,19 +87,25 @@ def test_what_schedules_start_is_said(tmp_path: Path) -> None:
     started = Started("nightly", "run-1", ""), Started("hourly", "", "it was skipped")
 
     with working(FakeWorker(), FakeTimetable(*started), said, tmp_path):
-        until(lambda: len(said) == 2, "both schedules")
+        until(lambda: len(said) == 3, "both schedules, and the chore")
 
-    assert said == ["schedule nightly: run-1 is queued", "schedule hourly: it was skipped"]
+    assert said == [
+        "the chore 'nodes' failed: it is full",
+        "schedule nightly: run-1 is queued",
+        "schedule hourly: it was skipped",
+    ]
 
 
-def test_a_chore_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+@pytest.mark.requirement("fleet-chores")
+@pytest.mark.parametrize("error", [DepotUnavailableError("db", "away"), RuntimeError("strange")])
+def test_a_chore_that_fails_keeps_no_schedule_from_being_started(tmp_path: Path, error: Exception) -> None:
     said: list[str] = []
-    worker = FakeWorker(DepotUnavailableError("db", "away"), RuntimeError("strange"))
+    worker = FakeWorker(*[error] * 1000)
 
-    with working(worker, FakeTimetable(), said, tmp_path) as chores:
-        until(lambda: worker.times > 3, "the next looks")
+    with working(worker, FakeTimetable(Started("nightly", "run-1", "")), said, tmp_path) as chores:
+        until(lambda: "schedule nightly: run-1 is queued" in said, "the schedule")
 
-    assert said == ["a chore failed: strange"]
+    assert {*said} <= {"a chore failed: strange", "schedule nightly: run-1 is queued"}
     assert chores.misfit is None
 
 
@@ -122,3 +152,18 @@ def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:
     finally:
         os.close(lock)
     assert path.exists()
+
+
+def test_a_limit_that_a_run_has_met_is_known_on_other_nodes_and_theirs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_chores, "LOOK_S", 0.01)
+    clock, worker = SystemClock(), FakeWorker()
+    until_us = clock.now_us() + HOUR_US
+    Pause(tmp_path / "pauses" / OURS, clock).begin(until_us, "met here")
+    theirs = Pause(tmp_path / "pauses" / THEIRS, clock)
+
+    with working(worker, FakeTimetable(), [], tmp_path):
+        until(lambda: theirs.current().reason == "met elsewhere", "the pause of other nodes")
+
+    assert worker.known[OURS] == (until_us, "met here")

@@ -88,7 +88,7 @@ COMMANDS: Final = (
         "Start runs at fixed times on the nodes of a database.",
     ),
     Listed("operate", "move", "nodes._db:move", "Keep a run in a database from now on."),
-    Listed("operate", "pull", "nodes._db:pull", "Take a run out of a database."),
+    Listed("operate", "pull", "nodes._db:pull", "Bring the files of a run here, or the whole run."),
     Listed("operate", "clean", "runs._clean:clean", "Delete runs that have ended."),
     Listed("operate", "bundle", "look._bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed(

@@ -92,8 +92,8 @@ def clean(
     Before the command removes the worktrees of a run, it commits all changes in them to their branches and archives ignored
     files. It keeps a worktree, and its run, unless all its content is saved elsewhere.
 
-    With --on DATABASE the command deletes runs of that database, 100 at a time. Large values that no run holds any more are
-    removed a day later.
+    With --on DATABASE the command deletes runs of that database, and their journals in pieces: nodes continue with these if it is
+    interrupted. Large values that no run holds any more are removed a day later.
     """
     if unfinished and not runs:
         raise UsageError("bartack clean", "--unfinished needs the names of the runs")

@@ -85,19 +85,20 @@ class Database(Closing):
     Args:
         where: ``postgresql://…``, or ``service:NAME`` for a section of the connection service file.
         insecure: Also connect where the connection is not protected.
+        answer_s: How long the shared connection may be silent while it is waited for.
 
     Raises:
         UsageError: It is not named like that, or the library is not installed.
         DepotInsecureError: The connection would not be protected.
     """
 
-    def __init__(self, where: str, *, insecure: bool = False) -> None:
+    def __init__(self, where: str, *, insecure: bool = False, answer_s: float = ANSWER_S) -> None:
         self._psycopg = load_psycopg()
         self._facts = self._parse(where)
         self.name = _name_of(where, self._facts)
         if not insecure:
             self._check_secure()
-        self.shared = Session(self)
+        self.shared = Session(self, answer_s)
 
     def close(self) -> None:
         """Close the shared connection; the next use makes a new one."""

@@ -523,9 +523,18 @@ class PostgresRun(FileRun):
         Raises:
             OSError: It is owned.
         """
-        ((is_gone,),) = self._session.rows("SELECT bartack.remove(%s)", self._found().no)
-        if not is_gone:
+        row = self._row()
+        if row is None:
+            return  # the answer to an earlier attempt was lost
+        if self._session.rows("SELECT bartack.remove(%s)", row.no) == [(False,)]:
             raise OSError(f"{self.name} is owned")
+        drop_journals(self._session)
+
+
+def drop_journals(session: Session) -> None:
+    """Delete the journals of runs that are gone, a part of one with each statement."""
+    while session.rows("SELECT bartack.drop_journal()") == [(True,)]:
+        pass
 
 
 def _note_rewound(telemetry: Telemetry, run: str, entries: int) -> None:

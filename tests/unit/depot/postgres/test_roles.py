@@ -299,17 +299,29 @@ def test_the_same_content_is_kept_once_for_each_team(place: Place) -> None:
 
 @pytest.mark.requirement("database-teams")
 def test_a_schedule_is_changed_and_started_by_its_team_only(place: Place) -> None:
-    add = "SELECT bartack.add_schedule(%s, %s, '', '', '{}', 'default', 0, '{}', true, '', '', clock_timestamp())"
+    add = "SELECT bartack.add_schedule(%s, %s, '', '', '{}', 'default', 0, '{}', true, '', '', NULL, clock_timestamp())"
     with pytest.raises(DepotRefusedError):
         place("blue_user").rows(add, "nightly", "red")
     assert place("red_user").rows(add, "nightly", "red") == [(True,)]
 
     assert place("blue_user").rows("SELECT name FROM bartack.schedule") == []
     assert place("blue_user").rows("SELECT bartack.remove_schedule('nightly')") == [(False,)]
-    assert place("blue_node").rows("SELECT name FROM bartack.take_schedule()") == []
+    assert place("blue_node").rows("SELECT name FROM bartack.take_schedule('{}')") == []
     place("blue_node").rows("SELECT bartack.note_schedule('nightly', NULL, 'stolen', '')")
-    assert place("red_node").rows("SELECT name, problem FROM bartack.take_schedule()") == [("nightly", "")]
+    assert place("red_node").rows("SELECT name, problem FROM bartack.take_schedule('{}')") == [
+        ("nightly", "")
+    ]
     assert place("red_user").rows("SELECT bartack.remove_schedule('nightly')") == [(True,)]
+
+
+@pytest.mark.requirement("database-teams")
+def test_what_a_schedule_keeps_is_kept_for_its_team_only(place: Place) -> None:
+    for call in ("keep_value('red', sha256('mine'), 4)", "keep_value_part('red', sha256('mine'), 0, 'mine')"):
+        with pytest.raises(DepotRefusedError):
+            place("blue_user").rows(f"SELECT bartack.{call}")
+        place("red_user").rows(f"SELECT bartack.{call}")
+
+    assert place.admin.rows("SELECT team FROM bartack.part WHERE bytes = 'mine'") == [("red",)]
 
 
 @pytest.mark.requirement("database-teams")

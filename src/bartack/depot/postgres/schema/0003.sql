@@ -6,8 +6,8 @@
 --   join_node, join_fleet     as before; a node says which journals it reads, and which tables it knows
 --   submit                    as before; a key that the team knows returns the run that is there
 --   report                    what a node measures of itself
---   do_chore                  takes one piece of work that is due, unless another node does it
---   remove_runs               deletes runs in batches
+--   do_chore, note_chore      takes one piece of work that is due, unless another node does it; what became of one without an answer
+--   remove, drop_journal      as before, in pieces: a run is gone at once, and its journal in batches after that
 --   restored                  nothing that owned a run before the backup was made owns it now
 --
 -- Locks are taken in this order everywhere: the table "owner" as a whole, rows of "owner", of "node", of "team".
@@ -29,6 +29,10 @@ ALTER TABLE bartack.owner
 
 ALTER TABLE bartack.run ADD key text COLLATE "C";
 CREATE UNIQUE INDEX ON bartack.run (team, key) WHERE key IS NOT NULL;
+
+-- The condition of the first one has to be in a query, and in none of foreign keys it is.
+DROP INDEX bartack.owner_node_idx;
+CREATE INDEX ON bartack.owner (node) WHERE node IS NOT NULL;
 
 -- Only teams with a limit are counted: the row of another one would be written by every change of an owner in it.
 CREATE FUNCTION bartack.count_running() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -153,7 +157,8 @@ BEGIN
   END IF;
 END $$;
 
--- A run that is made again and again. "job" and "program" are what a run is made of, so that no code is executed to make one.
+-- A run that is made again and again. "job", "program" and "copy" (the workspace, a large value of the team) are what a run is made of,
+-- so that no code is executed to make one.
 CREATE TABLE bartack.schedule (
   name text COLLATE "C" PRIMARY KEY,
   team text COLLATE "C" NOT NULL REFERENCES bartack.team,
@@ -166,12 +171,15 @@ CREATE TABLE bartack.schedule (
   overlap bool NOT NULL,
   job bytea NOT NULL,
   program bytea NOT NULL,
+  copy bytea,
   next timestamptz NOT NULL,
   last_run text NOT NULL DEFAULT '',
   last_at timestamptz,
   problem text NOT NULL DEFAULT '',
-  added_by text NOT NULL DEFAULT session_user);
+  added_by text NOT NULL DEFAULT session_user,
+  FOREIGN KEY (team, copy) REFERENCES bartack.content);
 CREATE INDEX ON bartack.schedule (next);
+CREATE INDEX ON bartack.schedule (team, copy);
 
 CREATE TABLE bartack.chore (
   name text COLLATE "C" PRIMARY KEY,
@@ -180,18 +188,50 @@ CREATE TABLE bartack.chore (
   done timestamptz,
   problem text NOT NULL DEFAULT '');
 INSERT INTO bartack.chore (name, every) VALUES ('partition', '10 minutes'), ('content', '1 hour'), ('requests', '1 minute'),
-  ('nodes', '1 hour'), ('journals', '1 day');
+  ('nodes', '1 hour'), ('removed', '10 minutes'), ('journals', '1 day');
 
--- Large values that no run holds, and that nothing has touched for a day. A run that begins to hold one touches it first.
-CREATE FUNCTION bartack.drop_content(most int) RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-DECLARE n int;
+-- Large values that no run and no schedule holds, and that nothing has touched for a day. A run that begins to hold one touches it
+-- first. Returns whether there may be more: one statement deletes 256 MiB, or one value that is larger.
+CREATE FUNCTION bartack.drop_content(most int) RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE found_n int; dropped int;
 BEGIN
-  DELETE FROM bartack.content c USING (SELECT d.team, d.sha256 FROM bartack.content d
+  WITH old AS MATERIALIZED (SELECT d.team, d.sha256, d.size FROM bartack.content d
     WHERE d.touched < clock_timestamp() - interval '1 day'
       AND NOT EXISTS (SELECT 1 FROM bartack.blob b WHERE b.team = d.team AND b.sha256 = d.sha256)
-    ORDER BY d.team, d.sha256 LIMIT most FOR UPDATE SKIP LOCKED) old WHERE c.team = old.team AND c.sha256 = old.sha256;
+      AND NOT EXISTS (SELECT 1 FROM bartack.schedule s WHERE s.team = d.team AND s.copy = d.sha256)
+    ORDER BY d.team, d.sha256 LIMIT most FOR UPDATE SKIP LOCKED),
+  few AS (SELECT o.*, sum(o.size) OVER (ORDER BY o.team, o.sha256) - o.size AS sum_before FROM old o),
+  gone AS (DELETE FROM bartack.content c USING few f
+    WHERE c.team = f.team AND c.sha256 = f.sha256 AND f.sum_before < 256 * 1048576::bigint RETURNING 1)
+  SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM gone) INTO found_n, dropped;
+  RETURN found_n = most OR dropped < found_n;
+END $$;
+
+-- Runs that are gone, but for their journals.
+CREATE TABLE bartack.removed (run bigint PRIMARY KEY);
+
+-- Deletes a run that nothing owns; true if it is gone. How long its journal is makes no difference: "drop_journal" deletes that.
+CREATE OR REPLACE FUNCTION bartack.remove(its_run bigint) RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+  PERFORM 1 FROM bartack.owner WHERE run = its_run FOR UPDATE;
+  IF EXISTS (SELECT 1 FROM bartack.owner WHERE run = its_run AND state = 'owned') THEN RETURN false; END IF;
+  INSERT INTO bartack.removed SELECT no FROM bartack.run WHERE no = its_run;
+  DELETE FROM bartack.run WHERE no = its_run;
+  RETURN true;
+END $$;
+
+-- Deletes the first commits of one journal whose run is gone: up to 5,000, of 64 MiB together. Returns whether there may be more.
+CREATE FUNCTION bartack.drop_journal() RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE its_run bigint; n int;
+BEGIN
+  SELECT r.run INTO its_run FROM bartack.removed r ORDER BY r.run LIMIT 1 FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN false; END IF;
+  WITH few AS (SELECT x.seq, sum(x.size) OVER (ORDER BY x.seq) - x.size AS sum_before FROM
+    (SELECT c.seq, octet_length(c.lines)::bigint AS size FROM bartack.journal c WHERE c.run = its_run ORDER BY c.seq LIMIT 5000) x)
+  DELETE FROM bartack.journal j USING few f WHERE j.run = its_run AND j.seq = f.seq AND f.sum_before < 64 * 1048576::bigint;
   GET DIAGNOSTICS n = ROW_COUNT;
-  RETURN n;
+  IF n = 0 THEN DELETE FROM bartack.removed WHERE run = its_run; END IF;
+  RETURN true;
 END $$;
 
 -- Partitions of journals whose runs are all deleted. No number is used twice, so nothing is ever written there again.
@@ -210,18 +250,19 @@ BEGIN
   RETURN n;
 END $$;
 
--- Does one piece of work that is due, and returns its name; NULL if there is none, or other nodes do all that is due. What fails is
--- noted, and tried again at its next time.
-CREATE FUNCTION bartack.do_chore(me int) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-DECLARE c bartack.chore; n int := 0; fault text := '';
+-- Does a piece of work, and returns what kept it from being done; empty if nothing did. NULL: it is not due, or another node does it.
+-- What fails is tried again at its next time.
+CREATE FUNCTION bartack.do_chore(me int, its_name text) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE c bartack.chore; n int := 0; has_more bool := false; fault text := '';
 BEGIN
-  SELECT d.* INTO c FROM bartack.chore d WHERE d.due <= clock_timestamp()
-    AND EXISTS (SELECT 1 FROM bartack.node x WHERE x.id = me AND x.state = 'live') ORDER BY d.due LIMIT 1 FOR UPDATE SKIP LOCKED;
+  SELECT d.* INTO c FROM bartack.chore d WHERE d.name = its_name AND d.due <= clock_timestamp()
+    AND EXISTS (SELECT 1 FROM bartack.node x WHERE x.id = me AND x.state = 'live') FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN NULL; END IF;
   BEGIN
     CASE c.name
       WHEN 'partition' THEN PERFORM bartack.make_partition((SELECT coalesce(max(no), 0) FROM bartack.run) + 100000);
-      WHEN 'content' THEN n := bartack.drop_content(100);
+      WHEN 'content' THEN has_more := bartack.drop_content(100);
+      WHEN 'removed' THEN has_more := bartack.drop_journal();
       WHEN 'requests' THEN
         IF to_regclass('bartack.request') IS NOT NULL THEN
           EXECUTE $q$UPDATE bartack.request SET state = 'late', value = NULL, settled = clock_timestamp() WHERE no IN
@@ -236,24 +277,19 @@ BEGIN
       WHEN 'journals' THEN PERFORM bartack.drop_partitions();
       ELSE NULL;  -- of a newer version
     END CASE;
-  EXCEPTION WHEN OTHERS THEN
+  EXCEPTION WHEN OTHERS THEN  -- but for a statement that takes too long, which whoever has sent it notes
     fault := SQLERRM;
+    has_more := false;
     n := 0;
   END;
-  -- A full batch means that there may be more.
-  UPDATE bartack.chore SET due = clock_timestamp() + CASE WHEN n = 100 THEN interval '1 s' ELSE every END,
-    done = clock_timestamp(), problem = fault WHERE name = c.name;
-  RETURN c.name;
+  UPDATE bartack.chore SET due = clock_timestamp() + CASE WHEN has_more OR n = 100 THEN interval '1 s' ELSE every END,
+    done = CASE WHEN fault = '' THEN clock_timestamp() ELSE done END, problem = fault WHERE name = c.name;
+  RETURN fault;
 END $$;
 
--- Deletes runs that nothing owns; returns those that are gone.
-CREATE FUNCTION bartack.remove_runs(ids text[]) RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog AS $$
-DECLARE r record;
-BEGIN
-  FOR r IN SELECT x.no, x.id FROM bartack.run x WHERE x.id = ANY (ids) ORDER BY x.no LOOP
-    IF bartack.remove(r.no) THEN RETURN NEXT r.id; END IF;
-  END LOOP;
-END $$;
+-- A piece of work was not done, or it is not known whether it was: it is tried again at its next time, so that others have their turn.
+CREATE FUNCTION bartack.note_chore(its_name text, fault text) RETURNS void LANGUAGE sql SET search_path = pg_catalog AS $$
+  UPDATE bartack.chore SET due = clock_timestamp() + every, problem = fault WHERE name = its_name AND due <= clock_timestamp() $$;
 
 -- After the database was restored from a backup: what nodes did since that backup is not in it. So no node of before is alive, every
 -- fence is out of their reach, and what nodes would continue by themselves is held; returns how many runs that are.
@@ -267,4 +303,32 @@ BEGIN
     reason = CASE WHEN state IN ('over', 'held') OR pool IS NULL THEN reason ELSE 'the database was restored from a backup' END,
     state = CASE WHEN state IN ('over', 'held') THEN state WHEN pool IS NULL THEN 'resting' ELSE 'held' END;
   RETURN n;
+END $$;
+
+-- Until when an agent takes no calls of an account, as the nodes of a pool have found out. "agent" stands for both, without credentials.
+CREATE TABLE bartack.pause (
+  pool text COLLATE "C" NOT NULL,
+  agent text COLLATE "C" NOT NULL,
+  until timestamptz NOT NULL,
+  reason text NOT NULL DEFAULT '',
+  PRIMARY KEY (pool, agent));
+
+-- A node reports the pauses that it knows, and gets all of its pools. A provider that names a later time than a week is wrong.
+CREATE FUNCTION bartack.share_pauses(me int, agents text[], untils bigint[], reasons text[])
+RETURNS TABLE (agent text, until_us bigint, reason text) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE mine text[]; c timestamptz := clock_timestamp();
+BEGIN
+  SELECT n.pools INTO mine FROM bartack.node n WHERE n.id = me AND n.role = session_user AND n.state IN ('live', 'draining');
+  IF NOT FOUND THEN RETURN; END IF;
+  INSERT INTO bartack.pause AS p (pool, agent, until, reason)
+    SELECT DISTINCT ON (of_pool, a.agent) of_pool, a.agent, to_timestamp(a.us / 1e6), left(a.reason, 200)
+    FROM unnest(mine) of_pool, unnest(agents, untils, reasons) AS a(agent, us, reason)
+    WHERE length(a.agent) <= 100 AND to_timestamp(a.us / 1e6) BETWEEN c AND c + interval '8 days'
+    ORDER BY of_pool, a.agent, a.us DESC LIMIT 1000
+    ON CONFLICT (pool, agent) DO UPDATE SET until = excluded.until, reason = excluded.reason WHERE p.until < excluded.until;
+  DELETE FROM bartack.pause p WHERE (p.pool, p.agent) IN (SELECT o.pool, o.agent FROM bartack.pause o WHERE o.until < c
+    ORDER BY o.pool, o.agent LIMIT 100 FOR UPDATE SKIP LOCKED);
+  RETURN QUERY SELECT DISTINCT ON (p.agent) p.agent, (extract(epoch FROM p.until) * 1e6)::bigint, p.reason FROM bartack.pause p
+    WHERE p.pool = ANY (mine) AND p.until > c ORDER BY p.agent, p.until DESC LIMIT 1000;
 END $$;

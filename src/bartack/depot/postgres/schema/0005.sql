@@ -5,6 +5,7 @@
 --   settle, withdraw   as before, for the node and the process that they are about
 --   append         checks that, too, and is as fast as before
 --   add_schedule, remove_schedule, take_schedule, note_schedule   likewise
+--   keep_value, keep_value_part   the workspace that a schedule keeps
 --   keep_content, keep_part, keep_program, accept_loss, adopt   what owners wrote into tables themselves before
 --
 -- A team is a role of the same name, and its members are those of the role. The team 'default' belongs to all callers. Members of the role
@@ -56,7 +57,8 @@ BEGIN
     NULL;
   ELSIF NEW.state = 'dead' AND OLD.state IN ('live', 'draining') AND OLD.until < clock_timestamp() THEN
     NULL;
-  ELSIF NEW.state = 'draining' AND OLD.state = 'live'
+  ELSIF NEW.state = 'draining' AND (OLD.state = 'live' OR (OLD.state = 'draining' AND NEW.hurries AND NOT OLD.hurries))
+      AND NEW.until = OLD.until
       AND EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname = OLD.role AND pg_has_role(session_user, r.oid, 'MEMBER')) THEN
     NULL;
   ELSE
@@ -267,13 +269,35 @@ BEGIN
   RETURN made;
 END $$;
 
--- Adds a schedule; false if there is one of this name.
-CREATE FUNCTION bartack.add_schedule(its_name text, its_team text, its_cron text, its_zone text, its_words text[], its_pool text,
-  its_priority int, its_needs text[], may_overlap bool, its_job bytea, its_program bytea, its_next timestamptz) RETURNS bool LANGUAGE plpgsql
+-- Begins to keep a large value for a schedule: 'kept' (it is there), or 'send' (its pieces have to follow in this transaction).
+CREATE FUNCTION bartack.keep_value(its_team text, digest bytea, its_size bigint) RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog AS $$
+DECLARE is_new bool;
+BEGIN
+  IF its_team <> ALL (bartack.my_teams()) THEN PERFORM bartack.refuse('use the team ' || quote_ident(its_team)); END IF;
+  INSERT INTO bartack.content AS c (team, sha256, size) VALUES (its_team, digest, its_size)
+    ON CONFLICT (team, sha256) DO UPDATE SET touched = clock_timestamp() RETURNING c.xmax = 0 INTO is_new;
+  RETURN CASE WHEN is_new THEN 'send' ELSE 'kept' END;
+END $$;
+
+-- One piece of such a value; see "keep_part".
+CREATE FUNCTION bartack.keep_value_part(its_team text, digest bytea, its_no int, piece bytea) RETURNS bool LANGUAGE plpgsql
 SET search_path = pg_catalog AS $$
 BEGIN
-  INSERT INTO bartack.schedule (name, team, cron, zone, words, pool, priority, needs, overlap, job, program, next) VALUES (its_name,
-    its_team, its_cron, its_zone, its_words, its_pool, its_priority, its_needs, may_overlap, its_job, its_program, its_next)
+  IF its_team <> ALL (bartack.my_teams()) THEN PERFORM bartack.refuse('use the team ' || quote_ident(its_team)); END IF;
+  INSERT INTO bartack.part (team, sha256, no, bytes) SELECT c.team, c.sha256, its_no, piece FROM bartack.content c
+    WHERE c.team = its_team AND c.sha256 = digest
+      AND its_no >= 0 AND its_no * 1048576::bigint < c.size AND octet_length(piece) <= 1048576;
+  RETURN FOUND;
+END $$;
+
+-- Adds a schedule; false if there is one of this name.
+CREATE FUNCTION bartack.add_schedule(its_name text, its_team text, its_cron text, its_zone text, its_words text[], its_pool text,
+  its_priority int, its_needs text[], may_overlap bool, its_job bytea, its_program bytea, its_copy bytea, its_next timestamptz)
+RETURNS bool LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+  INSERT INTO bartack.schedule (name, team, cron, zone, words, pool, priority, needs, overlap, job, program, copy, next) VALUES (its_name,
+    its_team, its_cron, its_zone, its_words, its_pool, its_priority, its_needs, may_overlap, its_job, its_program, its_copy, its_next)
     ON CONFLICT DO NOTHING;
   RETURN FOUND;
 END $$;
@@ -285,10 +309,10 @@ BEGIN
 END $$;
 
 -- A schedule of the caller's teams that is due and that no other node has; no other node gets it until this transaction ends.
-CREATE FUNCTION bartack.take_schedule() RETURNS SETOF bartack.schedule LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+CREATE FUNCTION bartack.take_schedule(but text[]) RETURNS SETOF bartack.schedule LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
   RETURN QUERY SELECT s.* FROM bartack.schedule s WHERE s.next <= clock_timestamp() AND s.team = ANY (bartack.my_teams())
-    ORDER BY s.next LIMIT 1 FOR UPDATE SKIP LOCKED;
+    AND s.name <> ALL (but) ORDER BY s.next LIMIT 1 FOR UPDATE SKIP LOCKED;
 END $$;
 
 -- What became of a time of a schedule, and when its next one is.
