@@ -117,10 +117,7 @@ def web(
     settings = load_web_config(Path(workspaces[0]))
     databases = _databases(on, insecure=insecure)
     shown = workspaces if not databases or is_given("workspaces") else ()
-    if databases:
-        first, more = _find_on(databases[0], run), ()
-    else:
-        first, more = ("", ()) if run is None else _locate(run, workspaces)
+    first, more = _first_page(run, workspaces, databases)
     request = make_request(
         settings,
         (*shown, *more),
@@ -175,6 +172,15 @@ def _databases(on: str, *, insecure: bool) -> tuple[Elsewhere, ...]:
     from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs are shown faster without it
 
     return (Elsewhere(on, insecure),)
+
+
+def _first_page(
+    run: str | None, workspaces: tuple[str, ...], databases: tuple[Elsewhere, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The id of the run that the first page shows, if one is meant, and its workspace if that is another one."""
+    if databases:
+        return _find_on(databases[0], run), ()
+    return ("", ()) if run is None else _locate(run, workspaces)
 
 
 def _find_on(where: Elsewhere, run: str | None) -> str:
