@@ -137,6 +137,16 @@ class PlacedRun(FileRun):
         kept = self._read_from()
         return kept is not None and kept.is_awaited()
 
+    def node_name(self) -> str:
+        """The name of the node on another machine that runs it; empty if none does, or a process of this machine."""
+        kept = self._read_fresh()
+        return "" if kept is None else kept.node_name()
+
+    def is_for_nodes(self) -> bool:
+        """Whether it is kept in a database whose nodes continue it by themselves."""
+        kept = self._read_from()
+        return kept is not None and kept.is_for_nodes()
+
     def last_sign_of_life_us(self) -> int | None:
         """See ``KeptRun.last_sign_of_life_us``."""
         kept = self._read_from()

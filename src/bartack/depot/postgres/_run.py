@@ -220,6 +220,20 @@ class PostgresRun(FileRun):
         row = self._row()
         return row is not None and row.state == "owned" and row.is_alive and bool(row.has_lease)
 
+    def node_name(self) -> str:
+        """The name of the node that owns it; empty if none does."""
+        rows = self._session.rows(
+            "SELECT n.name FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.node n ON n.id = o.node "
+            "WHERE r.id = %s",
+            self.id,
+        )
+        return str(rows[0][0]) if rows else ""
+
+    def is_for_nodes(self) -> bool:
+        """Whether nodes continue it by themselves."""
+        statement = "SELECT 1 FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s AND o.pool IS NOT NULL"
+        return bool(self._session.rows(statement, self.id))
+
     def is_awaited(self) -> bool:
         """Whether a node is going to run it, or is about to: it waits for its turn, or for a time."""
         rows = self._session.rows(
