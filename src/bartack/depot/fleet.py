@@ -7,7 +7,7 @@ next look (``owned``), and begins it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,6 +59,7 @@ class FleetNode(Node):
 
     Attributes:
         state: ``live`` or ``draining``, as of the last beat.
+        is_hurried: Whether it is not to wait for steps in flight when it drains, as of the last beat.
         asked: The numbers of runs that have requests, until they are taken out.
 
     Args:
@@ -70,6 +71,7 @@ class FleetNode(Node):
 
     def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
         self.state = "live"
+        self.is_hurried = False
         self.asked = set[int]()
         self._facts = facts
         self._wake = wake
@@ -85,13 +87,14 @@ class FleetNode(Node):
 
     def _renew_there(self, session: Session) -> str:
         statement = (
-            "SELECT b.state, b.queued, b.asked, b.now_us FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
+            "SELECT b.state, b.queued, b.asked, b.now_us, n.hurries FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
             "WHERE n.id = %s AND n.joined = %s"
         )
         found = session.rows(statement, *self.identity)
-        state, queued, asked, now_us = found[0] if found else ("dead", True, None, None)
+        state, queued, asked, now_us, hurries = found[0] if found else ("dead", True, None, None, False)
         self.note_time(now_us)
-        has_changed, self.state = state != self.state, state
+        has_changed = (state, hurries) != (self.state, self.is_hurried)
+        self.state, self.is_hurried = state, hurries
         self.asked.update(asked or ())
         if queued or has_changed or asked:
             self._wake()
@@ -168,6 +171,26 @@ class Fleet(Closing):
         report = "SELECT bartack.report(%s, %s, %s, %s)"
         session.rows(report, self.node.id, self.node.beat_us, appends, statements)
         return do_due(session, self.node.id)
+
+    def share_pauses(self, team: Team, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        """Report until when agents take no calls, and why; returns what the nodes of the same pools know.
+
+        Times are those of this machine's clock. The database keeps them in its own.
+
+        Args:
+            team: The database, with a connection that no run waits for.
+            known: By the name of the agent and its account.
+        """
+        names, offset_us = list(known), self.node.offset_us
+        untils = [known[name][0] + offset_us for name in names]
+        rows = team.database.shared.rows(
+            "SELECT agent, until_us, reason FROM bartack.share_pauses(%s, %s, %s, %s)",
+            self.node.id,
+            names,
+            untils,
+            [known[name][1] for name in names],
+        )
+        return {str(name): (int(until_us) - offset_us, str(reason)) for name, until_us, reason in rows}
 
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""

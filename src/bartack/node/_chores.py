@@ -1,4 +1,6 @@
-"""What a node of a database does beside its runs: work that is due for all nodes, schedules, and directories that it needs no more.
+"""What a node of a database does beside its runs: work that is due for all nodes, schedules, directories that it needs no more.
+
+It also shares with other nodes until when agents take no calls (``agents/pauses.py``).
 
 A thread with a connection of its own, because none of that is urgent, and parts of it take long. Which node does what is decided by
 the database: each piece of work is a row, and a row that another node has locked is passed over. What fails is reported, and keeps
@@ -10,11 +12,12 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from bartack.agents.pauses import Paused, keep_pauses, read_pauses
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
 from bartack.depot.chores import Chore
@@ -52,6 +55,10 @@ class Worker(Protocol):
         """Do what is due; returns what was done."""
         ...
 
+    def share_pauses(self, team: Team, known: Mapping[str, tuple[int, str]]) -> Mapping[str, tuple[int, str]]:
+        """Report until when agents take no calls; returns what other nodes know, too."""
+        ...
+
 
 class Chores(Closing):
     """The thread; see the module.
@@ -64,6 +71,7 @@ class Chores(Closing):
         team: The database, with a connection that nothing else uses. It is closed with the thread.
         timetable: The schedules, over that connection.
         runs: Where the directories of runs are.
+        pauses: Where runs of this user note until when agents take no calls.
         put_aside: Renames the directory of a run that the node needs no more.
         say: Takes a line about what was done.
         wake: Called when ``misfit`` is known.
@@ -76,7 +84,9 @@ class Chores(Closing):
         team: Team,
         timetable: Timetable,
         runs: Path,
+        pauses: Path,
         put_aside: PutAside,
+        *,
         say: Say,
         wake: Callable[[], object],
         clock: Clock | None = None,
@@ -86,6 +96,7 @@ class Chores(Closing):
         self._team = team
         self._timetable = timetable
         self._runs = runs
+        self._pauses = pauses
         self._put_aside = put_aside
         self._say = say
         self._wake = wake
@@ -109,6 +120,7 @@ class Chores(Closing):
         while not self._ends.wait(LOOK_S) and self.misfit is None:
             self._try(self._do_chores)
             self._try(self._start_due)
+            self._try(self._share_pauses)
             looks += 1
             if looks % TIDY_EVERY == 0:
                 self._try(self._tidy)
@@ -135,6 +147,12 @@ class Chores(Closing):
             if started is None:
                 return
             self._say(f"schedule {started.name}: {started.problem or f'{started.run} is queued'}")
+
+    def _share_pauses(self) -> None:
+        known = read_pauses(self._pauses, self._clock)
+        told = {name: (paused.until_us, paused.reason) for name, paused in known.items()}
+        found = self._worker.share_pauses(self._team, told)
+        keep_pauses(self._pauses, {name: Paused(*paused) for name, paused in found.items()}, self._clock)
 
     def _tidy(self) -> None:
         remove_lost(self._runs, self._put_aside, self._clock.now_us())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -12,6 +12,8 @@ from typing import cast
 import pytest
 from tests.waiting import until
 
+from bartack.agents.pauses import Pause
+from bartack.core.clock import SystemClock
 from bartack.depot.chores import Chore
 from bartack.depot.team import Team
 from bartack.depot.timetable import Started, Timetable
@@ -22,18 +24,25 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
 NOW_US = 2_000_000_000_000_000
+HOUR_US = 3_600_000_000
+OURS, THEIRS = "claude-0123456789ab.json", "codex-0123456789ab.json"
 
 
 class FakeWorker:
     def __init__(self, *errors: Exception) -> None:
         self._errors = list(errors)
         self.times = 0
+        self.known = dict[str, tuple[int, str]]()
 
     def do_chores(self, team: object) -> Sequence[Chore]:
         self.times += 1
         if self._errors:
             raise self._errors.pop(0)
         return (Chore("content"), Chore("nodes", "it is full")) if self.times == 1 else ()
+
+    def share_pauses(self, team: object, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        self.known.update(known)
+        return {THEIRS: (SystemClock().now_us() + HOUR_US, "met elsewhere")}
 
 
 class FakeTeam:
@@ -60,8 +69,8 @@ class FakeTimetable:
 @contextmanager
 def working(worker: FakeWorker, timetable: FakeTimetable, said: list[str], runs: Path) -> Generator[Chores]:
     woken, team = threading.Event(), FakeTeam()
-    places = cast("Team", team), cast("Timetable", timetable), runs
-    with Chores(worker, *places, lambda path: None, said.append, woken.set) as made:
+    places = cast("Team", team), cast("Timetable", timetable), runs, runs / "pauses"
+    with Chores(worker, *places, lambda path: None, say=said.append, wake=woken.set) as made:
         made.start()
         yield made
         assert woken.is_set() is (made.misfit is not None)
@@ -143,3 +152,18 @@ def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:
     finally:
         os.close(lock)
     assert path.exists()
+
+
+def test_a_limit_that_a_run_has_met_is_known_on_other_nodes_and_theirs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_chores, "LOOK_S", 0.01)
+    clock, worker = SystemClock(), FakeWorker()
+    until_us = clock.now_us() + HOUR_US
+    Pause(tmp_path / "pauses" / OURS, clock).begin(until_us, "met here")
+    theirs = Pause(tmp_path / "pauses" / THEIRS, clock)
+
+    with working(worker, FakeTimetable(), [], tmp_path):
+        until(lambda: theirs.current().reason == "met elsewhere", "the pause of other nodes")
+
+    assert worker.known[OURS] == (until_us, "met here")

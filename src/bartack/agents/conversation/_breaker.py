@@ -1,14 +1,14 @@
 """The breaker of one agent: after several temporary failures in a row its calls wait instead of failing one after the other.
 
 Nothing here knows how an agent is reached. A call that has waited long enough tries; its success lets all others go. A limit of the
-provider that names its end holds back the calls of every run (``_pauses.py``).
+provider that names its end holds back the calls of every run (``agents/pauses.py``).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from bartack.agents.conversation._pauses import Pause
+from bartack.agents.pauses import Pause
 from bartack.core.clock import Clock
 
 FAILURES: Final = 5

@@ -82,10 +82,10 @@ from bartack.agents.conversation._attempts import Attempts
 from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._dialect import AgentFailure, Dialect
 from bartack.agents.conversation._limits import Limits
-from bartack.agents.conversation._pauses import LONGEST_S
 from bartack.agents.conversation._questions import Questions
 from bartack.agents.conversation._tool_calls import ToolCalls
 from bartack.agents.conversation._watchdog import Watchdog
+from bartack.agents.pauses import LONGEST_S
 from bartack.agents.process._vitals import Activity
 from bartack.agents.protocol.codes import OWN_CODES, Code, judge_agent_code
 from bartack.agents.protocol.ids import conversation_id, moment

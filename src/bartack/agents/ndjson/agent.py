@@ -16,9 +16,9 @@ from bartack.agents._permissions import Permissions
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents.contract import AgentCapabilities, AgentRequest
 from bartack.agents.conversation._breaker import Breaker
-from bartack.agents.conversation._pauses import Pause
 from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.ndjson._files import CallFiles
+from bartack.agents.pauses import Pause
 from bartack.agents.process._vitals import Vitals
 from bartack.agents.process.process import Host, Launch
 from bartack.agents.program._agent import ProgramAgent

@@ -14,7 +14,7 @@ from bartack.agents.contract import AgentRequest
 from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import Dialect
-from bartack.agents.conversation._pauses import Pause
+from bartack.agents.pauses import Pause
 from bartack.agents.process._vitals import Activity
 from bartack.agents.program._json_lines import JsonRead
 from bartack.agents.program.adapter import Surroundings, secrets_of, shared_pause

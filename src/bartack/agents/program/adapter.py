@@ -18,8 +18,8 @@ from bartack.agents.config import ProtocolConfig
 from bartack.agents.contract import AgentCapabilities, AgentRequest
 from bartack.agents.conversation._breaker import Breaker
 from bartack.agents.conversation._conversation import Conversation
-from bartack.agents.conversation._pauses import Pause, pause_name
 from bartack.agents.guard.policy import GuardPolicy
+from bartack.agents.pauses import Pause, pause_name
 from bartack.agents.process.process import Launch
 from bartack.agents.program_config import Price
 from bartack.core.clock import Clock

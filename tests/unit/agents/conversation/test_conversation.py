@@ -15,7 +15,7 @@ from bartack.agents._record import Link
 from bartack.agents.config import ProtocolConfig
 from bartack.agents.contract import CallFinished, CallNotice, CallRetry, ToolOutcome
 from bartack.agents.conversation._breaker import Breaker
-from bartack.agents.conversation._pauses import Pause
+from bartack.agents.pauses import Pause
 from bartack.agents.protocol.ids import moment
 from bartack.agents.protocol.lines import write_line
 from bartack.agents.protocol.messages import (

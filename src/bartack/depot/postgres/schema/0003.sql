@@ -304,3 +304,31 @@ BEGIN
     state = CASE WHEN state IN ('over', 'held') THEN state WHEN pool IS NULL THEN 'resting' ELSE 'held' END;
   RETURN n;
 END $$;
+
+-- Until when an agent takes no calls of an account, as the nodes of a pool have found out. "agent" stands for both, without credentials.
+CREATE TABLE bartack.pause (
+  pool text COLLATE "C" NOT NULL,
+  agent text COLLATE "C" NOT NULL,
+  until timestamptz NOT NULL,
+  reason text NOT NULL DEFAULT '',
+  PRIMARY KEY (pool, agent));
+
+-- A node reports the pauses that it knows, and gets all of its pools. A provider that names a later time than a week is wrong.
+CREATE FUNCTION bartack.share_pauses(me int, agents text[], untils bigint[], reasons text[])
+RETURNS TABLE (agent text, until_us bigint, reason text) LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE mine text[]; c timestamptz := clock_timestamp();
+BEGIN
+  SELECT n.pools INTO mine FROM bartack.node n WHERE n.id = me AND n.role = session_user AND n.state IN ('live', 'draining');
+  IF NOT FOUND THEN RETURN; END IF;
+  INSERT INTO bartack.pause AS p (pool, agent, until, reason)
+    SELECT DISTINCT ON (of_pool, a.agent) of_pool, a.agent, to_timestamp(a.us / 1e6), left(a.reason, 200)
+    FROM unnest(mine) of_pool, unnest(agents, untils, reasons) AS a(agent, us, reason)
+    WHERE length(a.agent) <= 100 AND to_timestamp(a.us / 1e6) BETWEEN c AND c + interval '8 days'
+    ORDER BY of_pool, a.agent, a.us DESC LIMIT 1000
+    ON CONFLICT (pool, agent) DO UPDATE SET until = excluded.until, reason = excluded.reason WHERE p.until < excluded.until;
+  DELETE FROM bartack.pause p WHERE (p.pool, p.agent) IN (SELECT o.pool, o.agent FROM bartack.pause o WHERE o.until < c
+    ORDER BY o.pool, o.agent LIMIT 100 FOR UPDATE SKIP LOCKED);
+  RETURN QUERY SELECT DISTINCT ON (p.agent) p.agent, (extract(epoch FROM p.until) * 1e6)::bigint, p.reason FROM bartack.pause p
+    WHERE p.pool = ANY (mine) AND p.until > c ORDER BY p.agent, p.until DESC LIMIT 1000;
+END $$;

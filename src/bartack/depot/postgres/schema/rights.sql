@@ -11,7 +11,7 @@ DECLARE
     'keep_part', 'keep_program', 'accept_loss', 'drain', 'submit', 'enqueue',
     'settle', 'hold'];
   of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'report', 'do_chore', 'note_chore', 'take_schedule',
-    'note_schedule'];
+    'note_schedule', 'share_pauses'];
   of_users text[] := ARRAY['adopt', 'remove', 'drop_journal', 'keep_value', 'keep_value_part', 'add_schedule', 'remove_schedule', 'ask', 'withdraw'];
 BEGIN
   FOR r IN SELECT p.oid::regprocedure AS call, p.proname AS name, p.prosecdef AS is_definer,
@@ -46,6 +46,7 @@ BEGIN
     EXECUTE format('GRANT SELECT ON %s TO bartack_node, bartack_user, bartack_reader', r.name);
     mine := CASE
       WHEN r.relname = 'team' THEN 'name = ANY ((SELECT bartack.my_teams())::text[])'
+      WHEN r.relname = 'pause' THEN 'false' -- read by its function, which knows the pools of the node
       WHEN r.has_team THEN 'team = ANY ((SELECT bartack.my_teams())::text[])'
       WHEN r.has_run THEN format('EXISTS (SELECT 1 FROM bartack.run its WHERE its.no = %I.run)', r.relname)
     END;

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bartack.agents.conversation._breaker import Breaker
-from bartack.agents.conversation._pauses import Pause, pause_name
+from bartack.agents.pauses import Pause, pause_name
 from bartack.testing import VirtualClock
 
 HOUR_US = 3600 * 1_000_000

@@ -2,11 +2,14 @@
 
 A file for each agent and account, replaced as a whole. The later moment counts. A file that cannot be read or written holds nothing
 back: the provider refuses the call then, as it would without it.
+
+A node of a database shares those whose account is known with nodes that serve the same pools (``read_pauses``, ``keep_pauses``).
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +26,11 @@ LONGEST_S: Final = 8 * 24 * 3600.0
 LONGEST_US: Final = int(LONGEST_S * 1e6)
 SHORTEST_US: Final = 5 * 1_000_000
 """A shorter pause is not worth sharing."""
+
+_OF_ACCOUNT: Final = re.compile(r"[A-Za-z0-9-]{1,64}-[0-9a-f]{12}\.json")
+"""The name of the file of an account that is known by its credentials: on another machine it stands for the same one."""
+MOST_SHARED: Final = 1000
+"""More agents and accounts than a machine has."""
 
 
 class Paused(msgspec.Struct, frozen=True):
@@ -77,3 +85,21 @@ def pause_name(kind: str, environ: Mapping[str, str], keys: tuple[str, ...]) -> 
     kind = "".join(letter if letter.isalnum() else "-" for letter in kind)[:64]
     digest = hashlib.sha256(account.encode()).hexdigest()[:12]
     return f"{kind}-{digest}.json" if account.strip() else f"{kind}.json"
+
+
+def read_pauses(folder: Path, clock: Clock) -> dict[str, Paused]:
+    """The pauses that hold now for accounts that other machines may have, too, by the names of their files."""
+    names = (
+        [path.name for path in folder.glob("*.json") if _OF_ACCOUNT.fullmatch(path.name)]
+        if folder.is_dir()
+        else []
+    )
+    found = {name: Pause(folder / name, clock).current() for name in sorted(names)[:MOST_SHARED]}
+    return {name: paused for name, paused in found.items() if paused.until_us}
+
+
+def keep_pauses(folder: Path, pauses: Mapping[str, Paused], clock: Clock) -> None:
+    """Let runs of this machine wait for what runs of others have met. A name that is no file of an account is left out."""
+    for name, paused in pauses.items():
+        if _OF_ACCOUNT.fullmatch(name):
+            Pause(folder / name, clock).begin(paused.until_us, paused.reason)
