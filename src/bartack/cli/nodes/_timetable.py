@@ -85,8 +85,8 @@ def add(
     """Let the nodes of a database start a run whenever CRON says so, each time once, whichever node is alive then.
 
     What follows '-- run' is what 'bartack run' takes: FILE with its arguments, --input, --set, --carry, --pool, --need, --priority,
-    --team. The program is checked now, and kept with the schedule as it is now. So are the settings and a copy of the workspace, with
-    which each run begins.
+    --team. The program is checked now, and kept with the schedule as it is now. So are the settings and a copy of the workspace,
+    with which each run begins.
 
     Every night at three: bartack schedules add nightly --on DATABASE --cron "0 3 * * *" -- run night.pw
 
