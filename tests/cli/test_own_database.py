@@ -120,12 +120,14 @@ def test_the_system_gives_nothing_of_a_node_to_processes_of_its_user(
 def test_a_node_of_a_database_reads_the_users_own_settings(
     call: Call, nodes: list[fleet.FleetSettings]
 ) -> None:
-    own("[node]\npools = ['red']\nlabels = ['gpu']\n[depot]\nlease_s = 7\nhold_s = 90\n")
+    own("[node]\npools = ['red']\nlabels = ['gpu']\ndrain_s = 20\n[depot]\nlease_s = 7\nhold_s = 90\n")
     url = new_database()
 
     assert call("node", "run", "--on", url).returncode == 0
-    assert call("node", "run", "--on", url, "--pool", "blue", "--label", "x", "--lease", "9").returncode == 0
+    options = ("--pool", "blue", "--label", "x", "--lease", "9", "--drain", "0")
+    assert call("node", "run", "--on", url, *options).returncode == 0
 
     first, second = nodes
     assert (first.pools, first.labels[0], first.lease_s, first.hold_s) == (("red",), "gpu", 7.0, 90.0)
     assert (second.pools, second.labels[0], second.lease_s) == (("blue",), "x", 9.0)
+    assert (first.drain_s, second.drain_s) == (20.0, 0.0)

@@ -67,9 +67,9 @@ class Fleet:
                 start_new_session=True,
             )
 
-    def node(self, name: str) -> subprocess.Popen[bytes]:
+    def node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         """Start a node, and wait until it has joined."""
-        words = ("--name", name, "--state-dir", str(self._folder / name), "--lease", LEASE)
+        words = ("--name", name, "--state-dir", str(self._folder / name), "--lease", LEASE, *options)
         known = self.rows("SELECT count(*) FROM bartack.node")
         self._nodes[name] = made = self.start("node", "run", "--on", self.url, *words)
         until(lambda: self.rows("SELECT count(*) FROM bartack.node") != known, f"{name} to join")

@@ -36,7 +36,8 @@ class OwnSection(NamedTuple):
 OWN: Final = {
     NOTICES: OwnSection(NOTICE_KEYS, "a file that comes with a project must not start programs or send data"),
     NODE: OwnSection(
-        frozenset({"max_runs", "rest_after_s", "otel", "pools", "labels"}), "the node serves all projects"
+        frozenset({"max_runs", "rest_after_s", "drain_s", "otel", "pools", "labels"}),
+        "the node serves all projects",
     ),
     DEPOT: OwnSection(
         frozenset({"on", "lease_s", "hold_s"}), "a file that comes with a project must not choose a database"

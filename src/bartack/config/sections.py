@@ -160,6 +160,7 @@ class NodeConfig(Section, frozen=True):
     Attributes:
         max_runs: The most runs at a time; 0: as many as processors and memory allow.
         rest_after_s: A run that has nothing to do for longer than this has no process meanwhile.
+        drain_s: How long a node of a database that is to end waits for steps in flight before it interrupts them.
         pools: The queues that a node of a database takes runs from.
         labels: What runs in a database may need of it.
         on_failure: What becomes of a queued run whose program fails: it is over, or it is resumed.
@@ -169,6 +170,7 @@ class NodeConfig(Section, frozen=True):
 
     max_runs: Count = 0
     rest_after_s: Seconds = 120.0
+    drain_s: Seconds = 600.0
     pools: list[Line] = []
     labels: list[Line] = []
     on_failure: Literal["stop", "retry"] = "stop"

@@ -59,6 +59,7 @@ class FleetNode(Node):
 
     Attributes:
         state: ``live`` or ``draining``, as of the last beat.
+        is_hurried: Whether it is not to wait for steps in flight when it drains, as of the last beat.
         asked: The numbers of runs that have requests, until they are taken out.
 
     Args:
@@ -70,6 +71,7 @@ class FleetNode(Node):
 
     def __init__(self, database: Database, facts: FleetFacts, page: Page, wake: Callable[[], object]) -> None:
         self.state = "live"
+        self.is_hurried = False
         self.asked = set[int]()
         self._facts = facts
         self._wake = wake
@@ -85,13 +87,14 @@ class FleetNode(Node):
 
     def _renew_there(self, session: Session) -> str:
         statement = (
-            "SELECT b.state, b.queued, b.asked, b.now_us FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
+            "SELECT b.state, b.queued, b.asked, b.now_us, n.hurries FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
             "WHERE n.id = %s AND n.joined = %s"
         )
         found = session.rows(statement, *self.identity)
-        state, queued, asked, now_us = found[0] if found else ("dead", True, None, None)
+        state, queued, asked, now_us, hurries = found[0] if found else ("dead", True, None, None, False)
         self.note_time(now_us)
-        has_changed, self.state = state != self.state, state
+        has_changed = (state, hurries) != (self.state, self.is_hurried)
+        self.state, self.is_hurried = state, hurries
         self.asked.update(asked or ())
         if queued or has_changed or asked:
             self._wake()

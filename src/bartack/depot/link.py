@@ -5,8 +5,8 @@ inherits:
 
 - *commits*, a socket: one commit to the node, one answer back. The node puts the commits of all its hubs into one statement;
 - *calls*, a socket: large values, the summary of the run, its program. Each call is answered before the next one;
-- *life*, a pipe from which nothing ever comes. When the node is gone it ends, and the hub kills itself at once: its lease is over
-  soon, and another node may own the run then.
+- *life*, a pipe. When the node is gone it ends, and the hub kills itself at once: its lease is over soon, and another node may own
+  the run then. A byte in it asks the hub to stop when no step is in flight (``runtime/hub/draining.py``).
 
 The directory of the run on the node's machine is up to date when its hub starts, so the hub fetches nothing but large values.
 """
@@ -98,6 +98,9 @@ def _receive_exactly(end: socket.socket, size: int) -> bytes:
 class HubLink:
     """The link, in the process of the hub. It kills this process when the node is gone.
 
+    Attributes:
+        drains: A descriptor that is readable when the node asks the hub to stop.
+
     Args:
         fence: The number of the node's ownership of the run.
         fds: The descriptors, which belong to this object.
@@ -113,13 +116,14 @@ class HubLink:
         self._calling = threading.Lock()
         self._is_shown_alive = False
         self._gone = gone or _die
+        self.drains, self._drain = os.pipe()
         threading.Thread(  # bartack: allow[unsupervised_thread] it ends with the node, and this process with it
             target=self._watch, args=(fds.life,), name="bartack-link", daemon=True
         ).start()
 
     def _watch(self, life: int) -> None:
         while os.read(life, 1):
-            pass
+            os.write(self._drain, b"x")
         self._gone()
 
     def call(self, *words: object) -> Any:
@@ -138,6 +142,10 @@ class HubLink:
         if found is None:
             raise JournalOwnershipLostError("the run", "its node is gone")
         return found[0]
+
+    def note_waiting(self, what: str) -> None:
+        """Let the node know what a hub that is to stop waits for."""
+        self.call("waits", what)
 
     def show_alive(self) -> None:
         """Let others know that a hub runs the run."""
@@ -346,6 +354,12 @@ class NodeLink(Closing):
             except DepotUnavailableError:
                 if self._closes.wait(AGAIN_S):
                     raise
+
+    def drain(self) -> None:
+        """Ask the hub to stop when no step is in flight; one that has not begun yet finds it when it does."""
+        with self._mutex:
+            if not self._is_closed:
+                os.write(self._life, b"x")
 
     def close(self) -> None:
         """End the link: a hub that still runs kills itself."""

@@ -173,6 +173,11 @@ class PlacedRun(FileRun):
         if self._kept is not None:
             self._kept.on_request(asked)
 
+    def find_team(self) -> str:
+        """Whose run it is in its database."""
+        kept = self._read_from()
+        return TEAM if kept is None else kept.find_team()
+
     # Owning.
 
     def create(

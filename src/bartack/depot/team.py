@@ -281,10 +281,13 @@ class Team:
             for name, state, version, slots, pools, labels, runs, seen_s in rows
         ]
 
-    def drain(self, name: str) -> bool:
-        """Let the nodes of a name take no more runs, and end when they have none; whether there is one."""
+    def drain(self, name: str, *, now: bool = False) -> bool:
+        """Let the nodes of a name take no more runs, and end when no step of theirs is in flight; whether there is one.
+
+        ``now``: steps in flight are interrupted, also if such a node drains already.
+        """
         self.check()
-        ((drained,),) = self._session.rows("SELECT bartack.drain(%s)", name)
+        ((drained,),) = self._session.rows("SELECT bartack.drain(%s, %s)", name, now)
         return bool(drained)
 
     def move_in(self, run: PlacedRun) -> None:

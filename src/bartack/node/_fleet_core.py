@@ -25,6 +25,8 @@ AGAIN_US: Final = 5_000_000
 """How long a run that this node could not begin waits for another one."""
 HOLD_S: Final = 300.0
 """How long runs stand still before the node ends them."""
+DRAIN_S: Final = 600.0
+"""How long a node that ends waits for the steps that are in flight."""
 END_S: Final = 30.0
 """How long the runs of a node that is dead, or that ends at once, may take to be gone."""
 
@@ -76,10 +78,12 @@ class LeaseView(NamedTuple):
     Attributes:
         state: What the database has answered: ``live``, ``draining``, ``left`` or ``dead``.
         is_valid: Whether the runs may continue.
+        is_hurried: A person does not want to wait for steps in flight.
     """
 
     state: str
     is_valid: bool
+    is_hurried: bool = False
 
 
 # What becomes of the work on a run, as its thread reports it.
@@ -145,7 +149,13 @@ class BeginRun(NamedTuple):
 
 
 class StopRun(NamedTuple):
-    """Ask the hub of a run to stop, such that another node can continue it."""
+    """Ask the hub of a run to stop when no step is in flight, such that another node can continue it."""
+
+    run: Taken
+
+
+class HurryRun(NamedTuple):
+    """Ask the hub of a run to stop now. Its steps in flight are interrupted, and another node executes them again."""
 
     run: Taken
 
@@ -167,7 +177,8 @@ class Note(NamedTuple):
 
 
 Statement: TypeAlias = Join | ClaimRuns | GiveBack
-Output: TypeAlias = Statement | BeginRun | StopRun | KillRun | EndLife | Note
+Action: TypeAlias = BeginRun | StopRun | HurryRun | KillRun | EndLife | Note
+Output: TypeAlias = Statement | Action
 
 
 class _Owned:
@@ -195,15 +206,21 @@ class FleetCore:
         slots: How many runs it runs at a time.
         policy: How patient it is with runs that die.
         hold_s: How long runs stand still before it ends them.
+        drain_s: How long it waits for steps in flight before it ends.
     """
 
-    def __init__(self, slots: int, policy: Policy | None = None, hold_s: float = HOLD_S) -> None:
+    def __init__(
+        self, slots: int, policy: Policy | None = None, hold_s: float = HOLD_S, drain_s: float = DRAIN_S
+    ) -> None:
         self.state: LocalState = "joining"
         self._slots = slots
         self._policy = policy or Policy()
         self._hold_s = hold_s
         self._owned: dict[int, _Owned] = {}
         self._late_since: float | None = None
+        self._drain_s = drain_s
+        self._drains_since: float | None = None
+        self._is_hurried = False
         self._ends_since = 0.0
         self._is_away = False
         self._is_joining = False
@@ -237,7 +254,7 @@ class FleetCore:
                 self._join()
         elif self.state != "ended":
             self._follow_lease(now, lease)
-            self._follow_stops(now, stops, is_drained=lease.state == "draining")
+            self._follow_stops(now, stops, lease)
             self._give_up_waiting(now)
             self._ask()
             self._settle()
@@ -315,6 +332,8 @@ class FleetCore:
         ending = end.ending
         strikes = 0 if ending.progress > end.before else owned.run.strikes
         has_recorded = bool(ending.stop) or ending.status != "interrupted"
+        if not has_recorded and self.state == "killing":
+            return Verdict(state="queued", strikes=strikes, reason="its node has ended at once")
         if not has_recorded and (owned.is_held or self._late_since is not None):
             # Its hub has ended because the lease was gone, which is not the fault of the run.
             return Verdict(state="queued", strikes=strikes, reason="the database was away for too long")
@@ -342,22 +361,37 @@ class FleetCore:
         elif self.state == "holding" and now.s - self._late_since >= self._hold_s:
             self._change("held too long")
             self._note(f"its runs have stood still for {self._hold_s:g} s, and are stopped")
-            self._stop_all(is_held=True)
+            self._stop_all(HurryRun, is_held=True)
 
-    def _follow_stops(self, now: Moment, stops: int, *, is_drained: bool) -> None:
-        if (stops or is_drained) and self.state in _TAKING:
+    def _follow_stops(self, now: Moment, stops: int, lease: LeaseView) -> None:
+        if (stops or lease.state == "draining") and self.state in _TAKING:
             self._change("stop")
-            self._note("takes no more runs, and stops those that it has")
-            self._stop_all()
+            self._drains_since = now.s
+            self._note(
+                f"takes no more runs; those that it has end their steps in flight first, for {self._drain_s:g} s at most"
+                if self._owned
+                else "takes no more runs"
+            )
+            self._stop_all(StopRun)
         if stops > 1 and self.state == "draining":
             self._change("stop again")
             self._kill_all(now)
+        if self.state == "draining" and not self._is_hurried and self._is_out_of_time(now, lease):
+            self._is_hurried = True
+            self._note("interrupts the steps that are in flight")
+            self._stop_all(HurryRun)
 
-    def _stop_all(self, *, is_held: bool = False) -> None:
+    def _is_out_of_time(self, now: Moment, lease: LeaseView) -> bool:
+        """Whether a node that drains interrupts the steps in flight: steps that stand still for too long do not end either."""
+        stands_still_s = 0.0 if self._late_since is None else now.s - self._late_since
+        waits_s = 0.0 if self._drains_since is None else now.s - self._drains_since
+        return lease.is_hurried or waits_s >= self._drain_s or stands_still_s >= self._hold_s
+
+    def _stop_all(self, how: type[StopRun | HurryRun], *, is_held: bool = False) -> None:
         for owned in self._owned.values():
-            owned.is_held = is_held
+            owned.is_held = owned.is_held or is_held
             if owned.end is None:
-                self._out.append(StopRun(owned.run))
+                self._out.append(how(owned.run))
 
     def _kill_all(self, now: Moment) -> None:
         self._ends_since = now.s

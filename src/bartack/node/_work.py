@@ -13,7 +13,7 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -121,7 +121,7 @@ class RunWork:
         self._hub: Hub | None = None
         self._link: NodeLink | None = None
         self._forwarder: RequestForwarder | None = None
-        self._is_stopping = False
+        self._is_stopping = self._is_hurried = False
         self._mutex = threading.Lock()
         self._thread = threading.Thread(target=self._work, name=f"bartack {taken.id}", daemon=True)
         self._thread.start()
@@ -132,9 +132,18 @@ class RunWork:
             self._forwarder.wake()
 
     def stop(self) -> None:
-        """Ask its hub to stop, such that another node can continue the run."""
+        """Ask its hub to stop when no step is in flight, such that another node can continue the run."""
         with self._mutex:
             self._is_stopping = True
+            if self._link is not None:
+                self._link.drain()
+
+    def hurry(self) -> None:
+        """Ask its hub to stop now; steps in flight are interrupted, and the run can be continued all the same."""
+        with self._mutex:
+            if self._is_hurried:
+                return  # a second signal would kill it
+            self._is_stopping = self._is_hurried = True
             if self._hub is not None:
                 self._hub.terminate()
 
@@ -178,7 +187,7 @@ class RunWork:
         job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
-        link = NodeLink(partial(self._fleet.take, taken, path), partial(self._fleet.call, taken))
+        link = NodeLink(partial(self._fleet.take, taken, path), self._call)
         spawn = partial(spawn_linked, link, taken.fence, self._lease)
         hubs = RealHubs(self._environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
@@ -203,6 +212,13 @@ class RunWork:
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
         return HubEnded(job, before, ending)
 
+    def _call(self, what: str, words: Sequence[object]) -> object:
+        """Carry out a call of the hub."""
+        if what == "waits" and words:
+            self._say(f"{self.taken.id}: the node ends after {words[0]}")
+            return True
+        return self._fleet.call(self.taken, what, words)
+
     def _workspace(self, run: RunDir) -> str:
         """Where the workspace of the run is on this machine: as its latest copy has it, if it keeps copies."""
         state = read_state(run)
@@ -216,7 +232,7 @@ class RunWork:
     def _wait(self, hub: Hub) -> None:
         with self._mutex:
             self._hub = hub
-            if self._is_stopping:
+            if self._is_hurried:
                 hub.terminate()
         poller = select.poll()  # unlike select, it takes any descriptor
         if hub.fd is not None:

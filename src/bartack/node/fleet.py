@@ -40,12 +40,15 @@ from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningE
 from bartack.node._chores import LOST, Chores
 from bartack.node._core import REST_AFTER_S, Policy
 from bartack.node._fleet_core import (
+    DRAIN_S,
     HOLD_S,
+    Action,
     BeginRun,
     ClaimRuns,
     EndLife,
     FleetCore,
     GiveBack,
+    HurryRun,
     Join,
     KillRun,
     LeaseView,
@@ -97,6 +100,7 @@ class FleetSettings(NamedTuple):
         rest_after_s: They stop when there is nothing to do for longer than this.
         policy: How patient it is.
         hold_s: How long its runs stand still before it stops them.
+        drain_s: How long it waits for steps in flight before it ends.
         clock: What time it is.
         telemetry: Takes the events of the node.
     """
@@ -114,6 +118,7 @@ class FleetSettings(NamedTuple):
     rest_after_s: float = REST_AFTER_S
     policy: Policy = Policy()
     hold_s: float = HOLD_S
+    drain_s: float = DRAIN_S
     clock: Clock = SystemClock()
     telemetry: Telemetry = NO_TELEMETRY
 
@@ -188,7 +193,8 @@ class _Life:
     def lease(self) -> LeaseView:
         """Its lease, as the last beat has left it."""
         node = self.fleet.node
-        return LeaseView("dead" if node.is_dead else node.state, self._page.left_s() > 0)
+        state = "dead" if node.is_dead else node.state
+        return LeaseView(state, self._page.left_s() > 0, node.is_hurried)
 
     def begin(self, run: Taken) -> None:
         """Begin the work on a run."""
@@ -207,8 +213,12 @@ class _Life:
         )
 
     def stop(self, run: Taken) -> None:
-        """Stop the hub of a run."""
+        """Stop the hub of a run when no step is in flight."""
         self._works[run.no, run.fence].stop()
+
+    def hurry(self, run: Taken) -> None:
+        """Stop the hub of a run now."""
+        self._works[run.no, run.fence].hurry()
 
     def kill(self, run: Taken) -> None:
         """Kill the hub of a run."""
@@ -248,7 +258,7 @@ class FleetLoop:
 
     def __init__(self, settings: FleetSettings) -> None:
         self._settings = settings
-        self._core = FleetCore(settings.slots, settings.policy, settings.hold_s)
+        self._core = FleetCore(settings.slots, settings.policy, settings.hold_s, settings.drain_s)
         self._events = FleetEvents(settings.telemetry, settings.name, settings.slots)
         self._misfit: DepotSchemaError | None = None
         self._life: _Life | None = None
@@ -352,7 +362,7 @@ class FleetLoop:
         core.given_back(statement.run, found)
         self._events.given_back(statement.run, verdict, found, self._now().s)
 
-    def _act(self, action: BeginRun | StopRun | KillRun | EndLife | Note) -> None:
+    def _act(self, action: Action) -> None:
         if isinstance(action, Note):
             self._settings.say(action.text)
             return
@@ -363,6 +373,8 @@ class FleetLoop:
                 self._events.begun(run, self._now().s)
             case StopRun(run):
                 self._life.stop(run)
+            case HurryRun(run):
+                self._life.hurry(run)
             case KillRun(run):
                 self._life.kill(run)
             case EndLife():

@@ -17,6 +17,7 @@ from bartack.depot.taken import LEASE_S, Taken
 from bartack.journal.shared import Commit
 from bartack.node._core import Ending
 from bartack.node._fleet_core import (
+    Action,
     BeginRun,
     CannotRun,
     ClaimRuns,
@@ -24,6 +25,7 @@ from bartack.node._fleet_core import (
     FleetCore,
     GiveBack,
     HubEnded,
+    HurryRun,
     Join,
     KillRun,
     LeaseView,
@@ -300,11 +302,11 @@ class Process:
         self.core.no_answer("no answer")
         self._carry_out()
 
-    def _act(self, action: BeginRun | StopRun | KillRun | EndLife | Note) -> None:
+    def _act(self, action: Action) -> None:
         match action:
             case BeginRun(run):
                 self.hubs[run.no, run.fence] = Hub(self, run)
-            case StopRun(run):
+            case StopRun(run) | HurryRun(run):
                 self.hubs[run.no, run.fence].stop()
             case KillRun(run):
                 self.hubs[run.no, run.fence].die()

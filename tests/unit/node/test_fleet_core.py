@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from bartack.depot import Job
 from bartack.depot.taken import Taken
 from bartack.node._core import Ending, Policy
@@ -15,6 +17,7 @@ from bartack.node._fleet_core import (
     FleetCore,
     GiveBack,
     HubEnded,
+    HurryRun,
     Join,
     KillRun,
     LeaseView,
@@ -30,6 +33,7 @@ LATE = LeaseView("live", is_valid=False)
 DRAINING = LeaseView("draining", is_valid=True)
 DEAD = LeaseView("dead", is_valid=False)
 HOLD_S = 300.0
+DRAIN_S = 600.0
 
 
 def at(seconds: float) -> Moment:
@@ -160,7 +164,7 @@ def test_runs_that_stood_still_for_too_long_are_stopped_and_get_no_strike() -> N
     core.take()
 
     core.look(at(1 + HOLD_S), LATE)
-    assert (core.state, taken(core)) == ("waiting", [StopRun(a_run(strikes=1))])
+    assert (core.state, taken(core)) == ("waiting", [HurryRun(a_run(strikes=1))])
     core.work_ended(a_run(strikes=1), ended(), at(302))
     core.look(at(303), LATE)
     (wanted,) = given_back(core)
@@ -197,6 +201,27 @@ def test_a_drained_node_stops_its_runs_and_ends_when_they_are_given_back() -> No
         assert core.state == "ended"
 
 
+@pytest.mark.parametrize(
+    "lease",
+    [VALID, LeaseView("draining", is_valid=True, is_hurried=True), LATE],
+    ids=["time", "person", "lease"],
+)
+def test_a_node_that_drains_interrupts_steps_when_it_may_not_wait_any_longer(lease: LeaseView) -> None:
+    core = a_node(a_run())
+    core.look(at(1), VALID, 1)
+    assert taken(core) == [StopRun(a_run())]
+    core.look(at(DRAIN_S), VALID, 1)
+    assert taken(core) == []
+    if lease is LATE:
+        core.look(at(2), LATE, 1)
+        assert taken(core) == []
+
+    core.look(at(HOLD_S + 2 if lease is LATE else DRAIN_S + 1), lease, 1)
+    assert taken(core) == [HurryRun(a_run())]
+    core.look(at(DRAIN_S + 2), lease, 1)
+    assert (core.state, taken(core)) == ("draining", []), "it asks once"
+
+
 def test_a_run_that_was_claimed_while_the_node_began_to_drain_is_given_back_unbegun() -> None:
     core = a_node(a_run(1))
     core.look(at(1), VALID)
@@ -219,7 +244,8 @@ def test_a_second_signal_kills_and_gives_back_what_has_ended() -> None:
     assert taken(core) == [KillRun(a_run(1)), KillRun(a_run(2))]
     core.work_ended(a_run(1), ended(), at(3))
     core.look(at(3), VALID, 2)
-    assert [wanted.run for wanted in given_back(core)] == [a_run(1)]
+    (wanted,) = given_back(core)
+    assert (wanted.run, wanted.verdict.strikes) == (a_run(1), 0)
     core.given_back(a_run(1), "queued")
     states: list[str] = []
     for second in (31, 32):

@@ -37,6 +37,7 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
     labels: tuple[str, ...] = ()
     state_dir: str = ""
     lease_s: float | None = None
+    drain_s: float | None = None
 
     @property
     def database(self) -> str:
@@ -51,7 +52,9 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
             UsageError: None was, but an option that needs one.
         """
         if not self.database and self != FleetOptions():
-            problem = "--insecure, --name, --pool, --label, --state-dir and --lease need --on DATABASE"
+            problem = (
+                "--insecure, --name, --pool, --label, --state-dir, --lease and --drain need --on DATABASE"
+            )
             raise UsageError("bartack node run", problem)
         return bool(self.database)
 
@@ -91,6 +94,13 @@ fleet_options = grouped(
             type=click.FloatRange(SHORTEST_S, LONGEST_S),
             metavar="SECONDS",
             help="With --on: without an answer of the database for this long its runs go to other nodes (depot.lease_s).",
+        ),
+        click.option(
+            "--drain",
+            "drain_s",
+            type=click.FloatRange(0),
+            metavar="SECONDS",
+            help="With --on: when it is to end, wait at most this long for steps in flight (node.drain_s).",
         ),
     ),
 )
@@ -139,6 +149,7 @@ def run_fleet(
             labels=(*(options.labels or own.labels), *own_labels()),
             lease_s=options.lease_s or depot.lease_s,
             hold_s=depot.hold_s,
+            drain_s=own.drain_s if options.drain_s is None else options.drain_s,
             boot=boot_id(),
             say=say,
             environ=hub_environment(os.environ),
@@ -214,8 +225,14 @@ def list_nodes(on: str, *, insecure: bool, as_json: bool) -> None:
 @click.argument("name")
 @on_option
 @_insecure
-def drain(name: str, on: str, *, insecure: bool) -> None:
-    """Let the node NAME take no more runs. Its runs stop cleanly, other nodes continue them, and the node ends."""
-    if not open_team(Elsewhere(on, insecure)).drain(name):
+@click.option("--now", is_flag=True, help="Do not wait for steps in flight: other nodes execute them again.")
+def drain(name: str, on: str, *, insecure: bool, now: bool) -> None:
+    """Let the node NAME take no more runs, and end.
+
+    Each of its runs stops when no command, prompt or other step with an effect is in flight, or when the time for that is over
+    ('node run --drain'), and another node continues it.
+    """
+    if not open_team(Elsewhere(on, insecure)).drain(name, now=now):
         raise UsageError("bartack nodes drain", f"there is no node {name!r} that takes runs")
-    write_note(f"{printable(name)} takes no more runs; other nodes continue those that it has")
+    ends = "now" if now else "when its steps in flight have ended"
+    write_note(f"{printable(name)} takes no more runs; other nodes continue those that it has {ends}")

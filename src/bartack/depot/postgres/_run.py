@@ -140,6 +140,10 @@ class PostgresRun(FileRun):
             raise JournalNotFoundError(self.name)
         return row
 
+    def find_team(self) -> str:
+        """Whose run it is."""
+        return self._found().team
+
     def _source(self, row: _Row) -> RunSource:
         return self.source_of(row.no, row.team)
 

@@ -9,7 +9,7 @@
 3. *Timers.* ``Core.tick`` fires the timers that are due.
 4. *A second poll*, without waiting, if a commit is due and there is more than one connection. A sync of the disk takes far longer
    than reading a socket. Workers whose frames arrived meanwhile share this commit instead of waiting for one of their own, so
-   that many workers need few syncs. After the poll, a signal to stop is obeyed.
+   that many workers need few syncs. After the poll, a signal to stop is obeyed. A node asks more gently (``draining.py``).
 5. *Actions before the commit* (``Turn.at_once``). ``kernel/turn.py`` explains which actions these are and why that is safe.
 6. *Commit.* One write and one sync for all entries of the turn, if one of them or an action asks for it (``Turn.must_sync``). Other
    entries stay staged until the next commit, until the loop was idle for ``IDLE_COMMIT_S``, or until there are ``STAGED_LIMIT``.
@@ -61,6 +61,8 @@ from bartack.runtime.hub.clock import HubClock
 from bartack.runtime.hub.commands import Commands
 from bartack.runtime.hub.connections import Connections
 from bartack.runtime.hub.deadlock import DeadlockWatch
+from bartack.runtime.hub.draining import LOOK_S as DRAIN_LOOK_S
+from bartack.runtime.hub.draining import Draining
 from bartack.runtime.hub.holding import Holding
 from bartack.runtime.hub.listener import Listener
 from bartack.runtime.hub.orphans import kill_orphans
@@ -204,6 +206,7 @@ class Hub:
         )
         post_mortem = PostMortem(self.watch, self.unwatch, pass_on_errors)
         self._workers = WorkerProcesses(run, core, parents, self._connections, post_mortem, new_token)
+        self._draining = Draining(core, self._workers, self._note_waiting)
         self._deadlock = DeadlockWatch(core, self._workers.are_asleep)
         self.bodies = self._workers.bodies
 
@@ -356,6 +359,10 @@ class Hub:
                 call(events)
         if self._signals.seen:
             self.interrupt("interrupted" if self._signals.seen[0] == signal.SIGINT else "terminated")
+        elif self._draining.is_asked:
+            is_quiet = not (ready or self._core.unsettled or self._commits.is_under_way)
+            if self._draining.is_due(self._clock.seconds(), is_quiet=is_quiet):
+                self.interrupt("terminated")
         self._turn_end(idle=not ready)
         self._beat()
         self._observer.turn(self._core.state)
@@ -390,6 +397,8 @@ class Hub:
             return 0.0
         staged = self._journal.last_seq > self._journal.synced_seq
         wait = min(IDLE_COMMIT_S if staged else LOOK_S, self._commands.patience_s, self._holding.left_s)
+        if self._draining.is_asked:
+            wait = min(wait, DRAIN_LOOK_S)
         due = self._core.timers.next_in_s()
         if due is not None and due < wait:
             wait = due
@@ -460,6 +469,8 @@ class Hub:
         if committed is not None:
             # It only wakes the loop: the end of the turn looks what became of the commit.
             self._poller.register(committed, READ, lambda events: None)
+        if self._run.link is not None:
+            self._poller.register(self._run.link.drains, READ, self._drain)
         copier = self._copier
         if copier is not None:
             self._poller.register(copier, READ, lambda _events: copier.take_outcomes())
@@ -498,6 +509,17 @@ class Hub:
         else:
             self._commands.all_lost()
             self._host.all_lost()
+
+    def _drain(self, events: int) -> None:
+        """The node asks this hub to stop."""
+        assert self._run.link is not None
+        os.read(self._run.link.drains, 64)
+        self._draining.ask()
+
+    def _note_waiting(self, what: str) -> None:
+        self._observer.show("note", "", f"it is to stop, and waits for {what}")
+        if self._run.link is not None:
+            self._run.link.note_waiting(what)
 
     def _list_processes(self, action: act.ListProcesses) -> None:
         found = [Process("hub", os.getpid(), started=self._began_us)]

@@ -325,6 +325,8 @@ class Core(Desk):
                 return
             if peer.known and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.known:
                 return  # the outcome was on its way to the worker when it sent this
+            if self.state.failure is None and self.jobs.puts_off(worker, frame):
+                return
         if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
             self._held.return_caught(worker, frame.p)
         if isinstance(frame, _WITH_ERROR) and frame.e is not None and frame.e.code == RunDiskError.code:

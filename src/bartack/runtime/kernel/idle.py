@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.turn import Peer
+from bartack.runtime.protocol.steps import in_words
 from bartack.runtime.state.timeline import name_deadlock
 from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
@@ -103,6 +104,26 @@ def _may_wait_alone(core: Core, worker: WorkerState, opened: OpenStep) -> bool:
     if opened.question:
         return opened.timeout_s is None
     return _waits_for_others(core, worker, opened)
+
+
+def find_effects(core: Core) -> list[str]:
+    """The steps with an effect outside that are under way now: commands, prompts and bodies, until their outcome is recorded.
+
+    What only waits, for a person, a worker, a message, a time or the next attempt, is not one of them.
+    """
+    return [
+        f"{in_words(opened.step, opened.about)} of {opened.p}"
+        for worker in core.state.workers.values()
+        for opened in worker.open.values()
+        if _is_at_work(core, worker, opened)
+    ]
+
+
+def _is_at_work(core: Core, worker: WorkerState, opened: OpenStep) -> bool:
+    if opened.in_worker:
+        return opened.is_body and worker.path in core.turn.by_worker
+    is_paused = opened.is_prompt and opened.due > core.now_us()
+    return core.jobs.is_under_way(opened) and not is_paused
 
 
 def find_deadlock(core: Core) -> list[str]:

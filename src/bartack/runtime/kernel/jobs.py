@@ -3,6 +3,10 @@
 A *job* is the commands or the call of an agent for one open step. It belongs to the hub, not to the worker: a worker that is
 restarted waits for it again. Only when the hub itself has died is the work done again, under the same key. Read next:
 ``commands.py``, ``prompts.py``, ``sleeps.py``, ``bodies.py``.
+
+A hub that is going to stop at a moment without a step in flight *drains*: it begins no step that has an effect outside. It records
+the end of a body and does not answer it, since the worker might begin another one. A worker that is not answered waits, replays
+before the next hub, and asks again there. ``idle.find_effects`` lists what is in flight; ``hub/draining.py`` waits for its end.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from bartack.errors import BartackError, SessionFailedError, StepCancelledError
 from bartack.runtime.kernel.actions import StopPrompt, StopShell
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.timers import Timer
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.paths import DO
+from bartack.runtime.protocol.steps import BODIES, CHANGING
 from bartack.runtime.state.worker_state import OpenStep, StepKey, WorkerState
 
 LEAST_SPARE_S: Final = 0.5
@@ -58,6 +65,20 @@ class Jobs(Desk):
         super().__init__(shared)
         self._jobs: dict[int, Job] = {}
         self._by_step: dict[StepKey, Job] = {}
+        self.drains = False
+
+    def puts_off(self, worker: WorkerState, frame: f.ToHub) -> bool:
+        """Whether a frame is left to the next hub, since this one drains. The tools that an agent calls are part of its prompt."""
+        if not self.drains or not isinstance(frame, f.Done | f.Step | f.Begin) or DO in frame.p:
+            return False
+        if isinstance(frame, f.Done):
+            if frame.retry_in_s < 0:
+                frame.i = 0  # it is recorded, and not answered
+            return False
+        opened = worker.open.get((frame.p, frame.n))
+        if isinstance(frame, f.Step):
+            return frame.step in CHANGING and (opened is None or not self.is_under_way(opened))
+        return bool(frame.i) and opened is None and frame.step in BODIES
 
     # One of them.
 

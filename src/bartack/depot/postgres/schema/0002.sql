@@ -11,7 +11,8 @@
 ALTER TABLE bartack.node
   ADD pools text[] COLLATE "C" NOT NULL DEFAULT '{}',
   ADD labels text[] COLLATE "C" NOT NULL DEFAULT '{}',
-  ADD steady timestamptz NOT NULL DEFAULT clock_timestamp();
+  ADD steady timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ADD hurries bool NOT NULL DEFAULT false;
 
 ALTER TABLE bartack.owner
   ADD pool text COLLATE "C",
@@ -104,11 +105,12 @@ BEGIN
     EXISTS (SELECT 1 FROM bartack.owner o WHERE o.state = 'queued' AND o.pool = ANY (mine.pools));
 END $$;
 
--- A node takes no more runs.
-CREATE FUNCTION bartack.drain(its_name text) RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+-- A node takes no more runs, and ends when those that it has have no step in flight. In a hurry it does not wait for that.
+CREATE FUNCTION bartack.drain(its_name text, now bool DEFAULT false) RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE n int;
 BEGIN
-  UPDATE bartack.node SET state = 'draining' WHERE name = its_name AND state = 'live' AND slots > 0;
+  UPDATE bartack.node SET state = 'draining', hurries = hurries OR now WHERE name = its_name AND slots > 0
+    AND (state = 'live' OR (now AND state = 'draining'));
   GET DIAGNOSTICS n = ROW_COUNT;
   RETURN n;
 END $$;

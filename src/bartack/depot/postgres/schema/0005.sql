@@ -57,7 +57,8 @@ BEGIN
     NULL;
   ELSIF NEW.state = 'dead' AND OLD.state IN ('live', 'draining') AND OLD.until < clock_timestamp() THEN
     NULL;
-  ELSIF NEW.state = 'draining' AND OLD.state = 'live'
+  ELSIF NEW.state = 'draining' AND (OLD.state = 'live' OR (OLD.state = 'draining' AND NEW.hurries AND NOT OLD.hurries))
+      AND NEW.until = OLD.until
       AND EXISTS (SELECT 1 FROM pg_roles r WHERE r.rolname = OLD.role AND pg_has_role(session_user, r.oid, 'MEMBER')) THEN
     NULL;
   ELSE
