@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -54,6 +55,23 @@ class Travelling(Fleet):
         assert self.start(*words).wait(LIMIT_S) == 0, self.output()
         return self.output()[before:]
 
+    def call_python(self, code: str) -> str:
+        """Execute a program; what it has written."""
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=self.repository,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        assert not done.returncode, done.stdout + done.stderr
+        return done.stdout
+
+    def run_ids(self) -> list[str]:
+        return [str(row[0]) for row in self.rows("SELECT id FROM bartack.run ORDER BY no")]
+
     def lines(self) -> list[str]:
         """The lines of the run, as the database has them."""
         rows = self.rows("SELECT lines FROM bartack.journal ORDER BY seq")
@@ -100,6 +118,33 @@ def test_the_next_node_has_the_files_of_every_finished_step_and_pull_brings_them
     assert merge.startswith("git merge bartack/run-")
     fleet.git(*merge.split()[1:])
     assert (fleet.repository / "log.txt").read_text("utf-8").split() == NUMBERS
+
+
+@pytest.mark.requirement("fleet-copies-fork")
+@pytest.mark.requirement("fleet-copies-start")
+def test_a_run_that_a_program_starts_is_forked_with_the_files_and_settings_of_the_step(
+    fleet: Travelling, tmp_path: Path
+) -> None:
+    fleet.node("one")
+    words = repr(EDITS.name), repr(str(fleet.effects)), "2", f"on={fleet.url!r}"
+    code = f"from bartack import Run; print(Run.start({', '.join(words)}).wait().status)"
+    done = fleet.call_python(code)
+    assert done.splitlines()[-1] == "completed"
+    (first,) = fleet.run_ids()
+
+    shown = fleet.call("fork", first, "--at", "4", "--on", fleet.url)
+    assert "its files are those of that step" in shown
+    (fork,) = [run for run in fleet.run_ids() if run != first]
+    fleet.call("pull", fork, "--on", fleet.url, "--dir", str(tmp_path / "at_fork"))
+    fleet.call("resume", fork, "--on", fleet.url)
+    fleet.call("pull", fork, "--on", fleet.url, "--dir", str(tmp_path / "after"))
+
+    assert (tmp_path / "at_fork/log.txt").read_text("utf-8").split() == ["0"]
+    assert (tmp_path / "at_fork/notes.txt").read_text("utf-8").split() == ["0"]
+    assert (tmp_path / "after/log.txt").read_text("utf-8").split() == ["0", "1"]
+    assert (tmp_path / "after/notes.txt").read_text("utf-8").split() == ["0", "1"]
+    assert fleet.done() == ["0", "1", "1"]
+    assert "during_s = 1.0" in (fleet.seat("one") / "runs" / fork / "bartack.toml").read_text("utf-8")
 
 
 @pytest.mark.requirement("fleet-copies-during")

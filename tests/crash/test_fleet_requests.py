@@ -132,9 +132,15 @@ def test_each_request_is_carried_out_once_whenever_its_node_is_killed(fleet: Ask
     run = Run.open("latest", on=fleet.url)
     run.send("inbox", "ask")
     assert run.wait(LIMIT_S, until="waiting").status == "waiting", fleet.output()
+    until(
+        lambda: f"question q1: bartack answer {run.id} q1 VALUE" in fleet.output(), "the follower to show it"
+    )
+    status = fleet.command("status", run.id)
+    assert "waiting on node one" in status.communicate(timeout=LIMIT_S)[0]
     run.answer("q1", "stop")
     assert follower.wait(LIMIT_S) == 0, fleet.output()
     assert run.result() == "stop"
+    assert f"{run.id} continues on node one after " in fleet.output()
     # A step in flight is executed again, so effects may be there twice. Messages may not.
     assert set(fleet.done()) == {kill.__name__ for kill in gaps}
     assert len([*run.messages("inbox")]) == len(gaps) + 1

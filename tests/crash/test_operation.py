@@ -18,7 +18,7 @@ from bartack import Context, worker
 
 @worker
 async def main(ctx: Context) -> None:
-    await ctx.shell("sh", "-c", "echo started >> effects")
+    await ctx.shell("sh", "-c", f"echo {await ctx.shell('cat', 'notes.txt')} started >> effects")
 """
 LIMIT_S = 60
 
@@ -27,14 +27,19 @@ LIMIT_S = 60
 @pytest.mark.requirement("fleet-upgrade")
 def test_a_node_starts_what_is_scheduled_and_ends_when_it_does_not_know_the_tables(tmp_path: Path) -> None:
     url = new_database()
-    (tmp_path / "nightly.py").write_text(PROGRAM, encoding="utf-8")
-    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for place in (mine, theirs):
+        place.mkdir()
+    (mine / "nightly.py").write_text(PROGRAM, encoding="utf-8")
+    (mine / "notes.txt").write_text("it", encoding="utf-8")
+    (mine / "bartack.toml").write_text("[workspace]\nduring_s = 7\n", encoding="utf-8")
 
-    def start(*words: str) -> subprocess.Popen[bytes]:
+    def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
+        environ = {**os.environ, "XDG_STATE_HOME": str(place / "state")}
         with (tmp_path / "output").open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "bartack", *words],
-                cwd=tmp_path,
+                cwd=place,
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -42,17 +47,22 @@ def test_a_node_starts_what_is_scheduled_and_ends_when_it_does_not_know_the_tabl
                 start_new_session=True,
             )
 
-    added = start(
-        "schedules", "add", "nightly", "--on", url, "--cron", "0 3 * * *", "--", "run", "nightly.py"
-    )
-    assert added.wait(LIMIT_S) == 0
+    words = "schedules", "add", "nightly", "--on", url, "--cron", "0 3 * * *", "--", "run", "nightly.py"
+    assert start(mine, *words).wait(LIMIT_S) == 0
+    mine.rename(tmp_path / "gone")
     with Database(url) as database:
         rows = database.shared.rows
         rows("UPDATE bartack.schedule SET next = '2026-01-01T03:00Z'")
-        node = start("node", "run", "--on", url, "--lease", "3")
+        node = start(theirs, "node", "run", "--on", url, "--lease", "3")
         try:
             until(lambda: rows("SELECT state FROM bartack.owner") == [("over",)], "the run")
-            assert (tmp_path / "effects").read_text(encoding="utf-8") == "started\n"
+            pull = start(theirs, "pull", "latest", "--on", url, "--dir", str(tmp_path / "files"))
+            assert pull.wait(LIMIT_S) == 0
+            assert (tmp_path / "files/effects").read_text(encoding="utf-8") == "it started\n"
+            kept = {
+                path.read_text(encoding="utf-8") for path in (theirs / "state").rglob("run-*/bartack.toml")
+            }
+            assert kept == {"[workspace]\nduring_s = 7\n"}
             assert rows("SELECT key FROM bartack.run") == [("nightly@2026-01-01T03:00Z",)]
 
             rows("INSERT INTO bartack.level (version, works_from) VALUES (99, 99)")

@@ -99,7 +99,7 @@ def read_pauses(folder: Path, clock: Clock) -> dict[str, Paused]:
 
 
 def keep_pauses(folder: Path, pauses: Mapping[str, Paused], clock: Clock) -> None:
-    """Let runs of this machine wait for what runs of others have met. A name that is no file of an account is left out."""
+    """Let runs of this machine wait for what runs of others have met. Other names than those of accounts are left out."""
     for name, paused in pauses.items():
         if _OF_ACCOUNT.fullmatch(name):
             Pause(folder / name, clock).begin(paused.until_us, paused.reason)

@@ -137,6 +137,16 @@ class PlacedRun(FileRun):
         kept = self._read_from()
         return kept is not None and kept.is_awaited()
 
+    def node_name(self) -> str:
+        """The name of the node on another machine that runs it; empty if none does, or a process of this machine."""
+        kept = self._read_fresh()
+        return "" if kept is None else kept.node_name()
+
+    def is_for_nodes(self) -> bool:
+        """Whether it is kept in a database whose nodes continue it by themselves."""
+        kept = self._read_from()
+        return kept is not None and kept.is_for_nodes()
+
     def last_sign_of_life_us(self) -> int | None:
         """See ``KeptRun.last_sign_of_life_us``."""
         kept = self._read_from()
@@ -162,6 +172,11 @@ class PlacedRun(FileRun):
         """Have a function called when there may be a request in its database, while this process owns it."""
         if self._kept is not None:
             self._kept.on_request(asked)
+
+    def find_team(self) -> str:
+        """Whose run it is in its database."""
+        kept = self._read_from()
+        return TEAM if kept is None else kept.find_team()
 
     # Owning.
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bartack.core.ids import claim_run_dir
+from bartack.depot.postgres._content import keep_value
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.taken import KeyKnownError
 from bartack.errors import BartackError, DepotUnavailableError, ScheduleError, ScheduleNotFoundError
@@ -96,30 +97,26 @@ class Timetable:
         self._session = team.database.shared
         self._unanswered = set[str]()
 
-    def add(self, schedule: FleetSchedule, job: bytes, program: bytes) -> None:
+    def add(self, schedule: FleetSchedule, job: bytes, program: bytes, copy: bytes = b"") -> None:
         """Add a schedule.
+
+        Args:
+            schedule: When it makes runs, and for whom.
+            job: What their first entries are made of.
+            program: Their program and settings.
+            copy: A large value that these entries refer to.
 
         Raises:
             ScheduleError: There is one of this name.
         """
         self._team.check()
-        values = (
-            schedule.name,
-            schedule.team,
-            schedule.cron,
-            schedule.zone,
-            list(schedule.words),
-            schedule.pool,
-            schedule.priority,
-            list(schedule.needs),
-            schedule.overlaps,
-            job,
-            program,
-            None,
-            _moment(schedule.next_us),
-        )
-        statement = f"SELECT bartack.add_schedule({', '.join(['%s'] * len(values))})"
-        if not self._change(statement, *values):
+        with self._session.use() as connection, connection.transaction():
+            digest = keep_value(connection, schedule.team, copy) if copy else None
+            values = _values(schedule, job, program, digest)
+            # Once: a second time it would answer that there is one.
+            statement = f"SELECT bartack.add_schedule({', '.join(['%s'] * len(values))})"
+            is_added = connection.execute(statement.encode(), values).fetchone() == (True,)
+        if not is_added:
             raise ScheduleError(schedule.name, "there is one of this name; remove it first")
 
     def schedules(self) -> list[FleetSchedule]:
@@ -135,13 +132,12 @@ class Timetable:
             ScheduleNotFoundError: There is none of this name.
         """
         self._team.check()
-        if not self._change("SELECT bartack.remove_schedule(%s)", name):
+        with (
+            self._session.use() as connection
+        ):  # once: a second time it would answer that there is nothing to do
+            found = connection.execute("SELECT bartack.remove_schedule(%s)", (name,)).fetchone()
+        if found != (True,):
             raise ScheduleNotFoundError(name)
-
-    def _change(self, statement: str, *values: object) -> bool:
-        """Execute a statement once: a second time it would answer that there is nothing to do."""
-        with self._session.use() as connection:
-            return bool(connection.execute(statement.encode(), values).fetchone() == (True,))
 
     def start_next(self, following: Following, first: First) -> Started | None:
         """Make the run of a schedule that is due and that no other node has; ``None`` if there is none.
@@ -225,6 +221,25 @@ class Timetable:
                 run_id,
             )
         )
+
+
+def _values(schedule: FleetSchedule, job: bytes, program: bytes, copy: bytes | None) -> tuple[object, ...]:
+    """What the database keeps of a schedule, in its order."""
+    return (
+        schedule.name,
+        schedule.team,
+        schedule.cron,
+        schedule.zone,
+        list(schedule.words),
+        schedule.pool,
+        schedule.priority,
+        list(schedule.needs),
+        schedule.overlaps,
+        job,
+        program,
+        copy,
+        _moment(schedule.next_us),
+    )
 
 
 def _moment(time_us: int) -> datetime:

@@ -150,8 +150,8 @@ class Chores(Closing):
 
     def _share_pauses(self) -> None:
         known = read_pauses(self._pauses, self._clock)
-        told = {name: (paused.until_us, paused.reason) for name, paused in known.items()}
-        found = self._worker.share_pauses(self._team, told)
+        noted = {name: (paused.until_us, paused.reason) for name, paused in known.items()}
+        found = self._worker.share_pauses(self._team, noted)
         keep_pauses(self._pauses, {name: Paused(*paused) for name, paused in found.items()}, self._clock)
 
     def _tidy(self) -> None:

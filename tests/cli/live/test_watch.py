@@ -154,6 +154,8 @@ def test_without_a_terminal_a_run_is_watched_in_plain_lines(gated: Run, start: S
 
     assert (watching.returncode, out) == (0, "after\nkept\n")
     assert "main: ended\n" in err
+    asked = err[err.index("main: question q1: ") :].splitlines()
+    assert asked[:2] == ["main: question q1: Publish?", f"question q1: bartack answer {gated.id} q1 VALUE"]
 
 
 def test_a_run_is_watched_as_json(gated: Run, start: Start, call: Call) -> None:

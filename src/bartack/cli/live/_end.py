@@ -67,8 +67,11 @@ def write_end(
             screen.line(f"{run.id} was {status} after {took}: {printable(reason)}")
         case "waiting":
             _write_questions(screen, run, state)
-            screen.line(f"{run.id} was stopped because it waits for an answer")
-            _write_hint(screen, run, "answer it, then")
+            if run.is_for_nodes():
+                screen.line(f"{run.id} waits for an answer; with it a node continues the run")
+            else:
+                screen.line(f"{run.id} was stopped because it waits for an answer")
+                _write_hint(screen, run, "answer it, then")
         case "resting":
             rest = describe_rest(iso(state.rests_until), state.rests_for)
             screen.line(f"{run.id} {rest}; the node resumes it then")

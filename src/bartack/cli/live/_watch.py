@@ -20,8 +20,8 @@ from bartack.cli.app._database import shows_database, wait_of
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import json_option
-from bartack.cli.app._runs import latest_argument, load_value, locate, workspace_option
-from bartack.cli.app._terminal import printable, write_note
+from bartack.cli.app._runs import latest_argument, load_value, locate, open_questions, workspace_option
+from bartack.cli.app._terminal import human_time, printable, write_note
 from bartack.cli.live._answer import give_answer
 from bartack.cli.live._choose import ViewName, choose_view, open_view, view_option
 from bartack.cli.live._end import put_result, write_end
@@ -38,7 +38,7 @@ from bartack.runtime.rundir.asked import load_question
 from bartack.runtime.rundir.find import status_of, summarise
 from bartack.runtime.rundir.follower import RunFollower
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.state.entries import OutputWritten, decode_entry
+from bartack.runtime.state.entries import HubStarted, OutputWritten, decode_entry
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Recorded, Value
 
@@ -176,6 +176,7 @@ class FollowedRun(Closing):
         self._recorded: list[Recorded] = []
         self._deadlock: tuple[float, Sequence[str]] = (0.0, ())
         self._looks_at, self._noted = 0.0, ""
+        self._asked = set[str]()
         self._begin()
 
     def _begin(self) -> None:
@@ -267,6 +268,7 @@ class FollowedRun(Closing):
             view.state = self.state
             view.entries(self._recorded)
             self._recorded.clear()
+            self._note_questions(view)
             view.turn(self.state)
             if (
                 self.state.ended is not None
@@ -276,6 +278,14 @@ class FollowedRun(Closing):
                 return
             self._note_wait()
             self._wait(changed=self._follower.spans.last_seq != before)
+
+    def _note_questions(self, view: View) -> None:
+        """Show each open question once, as the hub of a run does, and how it is answered."""
+        for number in [number for number in self.state.questions if number not in self._asked]:
+            self._asked.add(number)
+            (asked,) = (one for one in open_questions(self._run, self.state) if one.id == number)
+            view.show("note", asked.asker, f"question {number}: {asked.question or asked.use}")
+            view.show("note", "", f"question {number}: bartack answer {self._run.id} {number} {asked.hint}")
 
     def _note_wait(self) -> None:
         """Report once what keeps a run of a database waiting, if a person has to do something about it."""
@@ -309,7 +319,15 @@ class FollowedRun(Closing):
         if isinstance(data, OutputWritten) and not self._view.listens:
             text = msgspec.json.decode(load_value(self._run, value), type=str)
             self._view.show(data.channel, data.p, text)
+        if isinstance(data, HubStarted) and data.hub > 1:
+            self._view.show("note", "", self._continued(data))
         self._recorded.append(Recorded(entry.seq, entry.at, data, value))
+
+    def _continued(self, started: HubStarted) -> str:
+        """The line that reports that another process continues the run."""
+        name = self._run.node_name()
+        where = f" on node {printable(name)}" if name else ""
+        return f"{self._run.id} continues{where} after {human_time(started.dead_us / 1e6)}"
 
     def _is_cared_for(self) -> bool:
         """Whether a process runs it, or the node is going to."""

@@ -120,6 +120,10 @@ class RunFacts(msgspec.Struct):
     """The progress of a run of the pipeline."""
     queue: str = ""
     """What a run that nodes of a database are to run waits for."""
+    node: str = ""
+    """The node of a database that runs it."""
+    for_nodes: bool = False
+    """Nodes of a database continue it by themselves."""
 
 
 @click.command(short_help="List the runs, or show the state of one.")
@@ -242,11 +246,14 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
     assert state.run is not None
     active = run.is_active()
     summary = summarise(run, state) if active else None
+    node = run.node_name() if active else ""
     return RunFacts(
         run=run.id,
         dir=str(run.path),
         status=status_of(run, state, active=active),
-        pid=0 if summary is None else summary.pid,
+        pid=0 if summary is None or node else summary.pid,
+        node=node,
+        for_nodes=run.is_for_nodes(),
         program=state.run.program,
         worker=state.run.name,
         project=state.run.project,
@@ -326,17 +333,20 @@ def _write_next(screen: Screen, facts: RunFacts) -> None:
     """Write the command to type next, if one is needed."""
     resume = f"bartack resume {facts.run}"
     if facts.status == "waiting" and facts.questions:
-        then = "" if facts.pid else f"  # then: {resume}"
+        then = "" if facts.pid or facts.node or facts.for_nodes else f"  # then: {resume}"
         screen.line()
         first = facts.questions[0]
         screen.line(f"bartack answer {facts.run} {first.id} {first.hint}{then}")
-    elif facts.status in {"failed", "interrupted"} or (facts.status == "waiting" and not facts.pid):
+    elif facts.status in {"failed", "interrupted"} or (
+        facts.status == "waiting" and not (facts.pid or facts.node)
+    ):
         screen.line()
         screen.line(resume)
 
 
 def _write_head(screen: Screen, facts: RunFacts) -> None:
     pid = f" in process {facts.pid}" if facts.pid else ""
+    pid += f" on node {printable(facts.node)}" if facts.node else ""
     if is_stopped(facts.pid):
         pid += f", which is suspended; continue it with 'fg' in its terminal or 'kill -CONT {facts.pid}'"
     rests = f", {describe_rest(facts.rests_until, facts.rests_for)}" if facts.rests_until else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -83,8 +84,9 @@ def add(
 ) -> Exit:
     """Let the nodes of a database start a run whenever CRON says so, each time once, whichever node is alive then.
 
-    What follows '-- run' is what 'bartack run' takes: FILE with its arguments, --input, --set, --pool, --need, --priority, --team.
-    The program is checked now, and kept with the schedule as it is now.
+    What follows '-- run' is what 'bartack run' takes: FILE with its arguments, --input, --set, --carry, --pool, --need, --priority,
+    --team. The program is checked now, and kept with the schedule as it is now. So are the settings and a copy of the workspace,
+    with which each run begins.
 
     Every night at three: bartack schedules add nightly --on DATABASE --cron "0 3 * * *" -- run night.pw
 
@@ -100,6 +102,8 @@ def add(
     next_us = next_time(name, cron, zone, SystemClock().now_us())
     given = _parse(words)
     place = Path(given["workspace"]).resolve()
+    if given["carry"] is not None:
+        given["sets"] = (*given["sets"], f"workspace.carry={given['carry']}")
     config = load_config(place, given["sets"])
     plan = _plan(given, place, config)
     made = FleetSchedule(
@@ -114,7 +118,7 @@ def add(
         overlap,
         next_us,
     )
-    timetable.add(made, plan.job, plan.program)
+    timetable.add(made, plan.job, plan.program, plan.copy)
     if as_json:
         write_json(_facts(made))
     else:
@@ -151,6 +155,7 @@ def _plan(given: dict[str, Any], place: Path, config: Config) -> PackedPlan:
     request = make_request(given["program"], given["args"], given["workers"], given["given"])
     request.no_input = given["no_input"]
     plan = plan_run(request, place, config, given["sets"])
+    plan = replace(plan, is_carried=config.workspace.carry != "shared")
     for text in plan.notes:
         write_note(printable(text))
     return pack_plan(plan)

@@ -59,20 +59,23 @@ def fork(run: str, at: str, workspace: str, *, update: bool, as_json: bool) -> N
     """Create a run that begins with the recorded steps of RUN, up to and including STEP. RUN is not changed.
 
     STEP is a worker's path, a colon and a number (main/3.1:analyst:2). A number alone is a step of the first worker. The program
-    continues after that step. Files are not rolled back, neither in the workspace nor in the directory of the run. A prompt that
-    had no reply at that step is asked again from the beginning; finished ones are not.
+    continues after that step. Files are not rolled back, neither in the workspace nor in the directory of the run; but a run of
+    nodes that keeps copies of its workspace is forked with its files as of that step. A prompt that had no reply at that step is
+    asked again from the beginning; finished ones are not.
     """
     found = locate(run, workspace)
     made = fork_run(found, at)
     if update:
         _update(made)
-    asked_again = count_open_prompts(made)
+    state = read_state(made)
+    asked_again = count_open_prompts(state)
     if as_json:
         facts = {"run": made.id, "forked_from": found.id, "dir": str(made.path), "asked_again": asked_again}
         write_json(facts)
         return
     sys.stdout.write(f"{made.id}\n")
-    write_note(f"forked from {found.id} after step {at}; files were not rolled back")
+    files = "its files are those of that step" if state.copies.latest else "files were not rolled back"
+    write_note(f"forked from {found.id} after step {at}; {files}")
     if asked_again:
         what = "1 prompt had" if asked_again == 1 else f"{asked_again} prompts had"
         write_note(f"{what} no reply yet and will be asked again from the beginning")

@@ -55,6 +55,18 @@ def upload(
                         raise JournalOwnershipLostError(name, "it has another owner")
 
 
+def keep_value(connection: Connection, team: str, content: bytes) -> bytes:
+    """Keep a large value for a schedule of a team, in a transaction of the caller; returns its digest."""
+    digest = hashlib.sha256(content).digest()
+    outcome = connection.execute(
+        "SELECT bartack.keep_value(%s, %s, %s)", (team, digest, len(content))
+    ).fetchone()
+    for number, start in enumerate(range(0, len(content), PIECE) if outcome == ("send",) else ()):
+        piece = content[start : start + PIECE]
+        connection.execute("SELECT bartack.keep_value_part(%s, %s, %s, %s)", (team, digest, number, piece))
+    return digest
+
+
 def keep_program(connection: Connection, name: str, run: int, fence: int, program: bytes) -> None:
     """Keep the program of a run, if it is another one than before. See ``upload``."""
     ref = BlobRef(hashlib.sha256(program).hexdigest(), len(program))

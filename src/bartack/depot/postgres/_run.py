@@ -140,6 +140,10 @@ class PostgresRun(FileRun):
             raise JournalNotFoundError(self.name)
         return row
 
+    def find_team(self) -> str:
+        """Whose run it is."""
+        return self._found().team
+
     def _source(self, row: _Row) -> RunSource:
         return self.source_of(row.no, row.team)
 
@@ -219,6 +223,20 @@ class PostgresRun(FileRun):
         """See ``KeptRun.is_active``: a hub runs it under a lease that is not over."""
         row = self._row()
         return row is not None and row.state == "owned" and row.is_alive and bool(row.has_lease)
+
+    def node_name(self) -> str:
+        """The name of the node that owns it; empty if none does."""
+        rows = self._session.rows(
+            "SELECT n.name FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.node n ON n.id = o.node "
+            "WHERE r.id = %s",
+            self.id,
+        )
+        return str(rows[0][0]) if rows else ""
+
+    def is_for_nodes(self) -> bool:
+        """Whether nodes continue it by themselves."""
+        statement = "SELECT 1 FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s AND o.pool IS NOT NULL"
+        return bool(self._session.rows(statement, self.id))
 
     def is_awaited(self) -> bool:
         """Whether a node is going to run it, or is about to: it waits for its turn, or for a time."""

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.load import kept_sets, write_sets
+from bartack.config.problem import CONFIG_FILE
 from bartack.core.accounts import Account
 from bartack.core.batch import Batch
 from bartack.core.clock import SystemClock
@@ -38,7 +39,7 @@ from bartack.runtime.client.connection import HubClient
 from bartack.runtime.program.pin import current_program
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.requests import Request, new_request_id
-from bartack.runtime.rundir.find import check_not_ended, load_state, read_state, summarise
+from bartack.runtime.rundir.find import check_not_ended, load_state, summarise
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Mirror
@@ -164,7 +165,8 @@ def fork_run(run: RunDir, at: str | int) -> RunDir:
     """Make a run that begins with what another one did, up to the outcome of one step. Nothing runs yet.
 
     Args:
-        run: The other run; it is not changed. The new one is kept where it is.
+        run: The other run; it is not changed. The new one is kept where it is. If it keeps copies of its workspace, the new one
+            has them up to that of the step.
         at: The step: ``path:n``, or ``n`` of the first worker. Or the number of an entry: the last step that had an outcome then.
 
     Raises:
@@ -184,17 +186,24 @@ def fork_run(run: RunDir, at: str | int) -> RunDir:
         try:
             if run.where is not None:
                 write_elsewhere(fork.path, run.where)
+                fork.team = run.find_team()
             _copy_files(run, fork, entries)
-            _copy_entries(reader, entries[:last], fork, veil)
+            chosen = [*entries[:last], *_files_of(entries, last)]
+            _copy_entries(reader, run.open_blobs(), chosen, fork, veil)
         except BaseException:
             shutil.rmtree(fork.path)
             raise
     return fork
 
 
-def count_open_prompts(run: RunDir) -> int:
+def _files_of(entries: list[Entry], last: int) -> list[Entry]:
+    """The copy of the files that a step has left: it is recorded after the step, in the same line."""
+    line = entries[last - 1].commit
+    return [one for one in entries[last:] if one.commit == line and one.kind == e.WorkspaceKept.kind][:1]
+
+
+def count_open_prompts(state: State) -> int:
     """How many prompts of a fork had no outcome where it begins: they are asked again, each in a conversation of its own."""
-    state = read_state(run)
     return sum(step.step == "think" for worker in state.workers.values() for step in worker.open.values())
 
 
@@ -256,6 +265,8 @@ def _copy_files(run: RunDir, fork: RunDir, entries: list[Entry]) -> None:
     batch.include_tree(str(fork.work))
     if (run.path / DIGESTS).is_file():
         batch.write(str(fork.path / DIGESTS), (run.path / DIGESTS).read_bytes())
+    if (run.path / CONFIG_FILE).is_file():
+        batch.write(str(fork.path / CONFIG_FILE), (run.path / CONFIG_FILE).read_bytes())
     write_sets(fork.path, kept_sets(run.path), batch)
     batch.include_dir(str(fork.path))
     batch.settle()
@@ -315,27 +326,31 @@ class _Dated:
         return self.at * 1000
 
 
-def _copy_entries(reader: JournalReader, entries: list[Entry], fork: RunDir, veil: Veil) -> None:
+def _copy_entries(
+    reader: JournalReader, packs: Blobs, entries: list[Entry], fork: RunDir, veil: Veil
+) -> None:
     """Every entry keeps its place and its time: later entries, and ids of messages, refer to them."""
     clock = _Dated()
     clock.at = entries[0].at
-    first = _copies(reader, entries[1:], fork, clock, veil)
+    first = _copies(reader, packs, entries[1:], fork, clock, veil)
     # The time without a hub is counted from the last of them.
     fork.create(first, clock=clock, veil=veil, alive_us=entries[-1].at)
 
 
 def _copies(
-    reader: JournalReader, entries: Iterable[Entry], fork: RunDir, clock: _Dated, veil: Veil
+    reader: JournalReader, packs: Blobs, entries: Iterable[Entry], fork: RunDir, clock: _Dated, veil: Veil
 ) -> Iterator[tuple[Draft]]:
-    blobs = fork.open_blobs(veil=veil)
+    blobs, packs_here = fork.open_blobs(veil=veil), fork.open_blobs()
     for entry in entries:
         clock.at = entry.at
-        yield (_copied(reader, blobs, entry, fork),)
+        if entry.kind in e.PACKS and entry.ref is not None:
+            yield (Draft(entry.kind, entry.data, ref=packs_here.put(packs.get(entry.ref))),)
+        else:
+            yield (_copied(reader, blobs, entry, fork),)
 
 
 def _copied(reader: JournalReader, blobs: Blobs, entry: Entry, fork: RunDir) -> Draft:
-    # The files of the fork are those of its workspace.
-    if entry.kind.startswith("journal.") or entry.kind in e.PACKS:
+    if entry.kind.startswith("journal."):
         return Draft(SKIPPED, {"kind": entry.kind})
     value = reader.load_value(entry)
     ref = blobs.put(value) if entry.ref is not None and value is not None else None

@@ -114,6 +114,7 @@ class Run(Closing):
         workspace: str | os.PathLike[str] = ".",
         no_input: bool = False,
         on: str | None = None,
+        carry: Literal["auto", "full", "none", "shared"] | None = None,
         **kwargs: object,
     ) -> Run:
         """Start a run in a process of its own, which outlives the caller; or on a node of a database.
@@ -126,24 +127,32 @@ class Run(Closing):
             no_input: No person is there to answer questions.
             on: A PostgreSQL database that keeps the run, whose nodes run it: ``postgresql://…`` or ``service:NAME``. Which nodes
                 take it, and whose run it is there, is said by the section ``run`` of the settings.
+            carry: With ``on``: how the workspace comes to the node, as a copy (``auto``; ``full``: with its whole history), begun
+                empty (``none``), or at the same path (``shared``). By default as the section ``workspace`` of the settings says.
             kwargs: Further arguments of the worker.
 
         Raises:
             ProgramImportError: The program cannot run; no run was made.
             UsageError: The arguments do not match the worker; no run was made.
             DepotError: The database cannot be used.
+            WorkspaceCarryError: The workspace is too large to travel; no run was made.
         """
         place = find_workspace(Path(workspace)).resolve()
         request = _request(program, args, kwargs)
         if worker is not None:
             request.worker = worker
         request.no_input = no_input
-        config = load_config(place)
         if on is None:
-            run = create_run(request, place, config)
+            if carry is not None:
+                raise UsageError("carry", "it brings a workspace to a node of a database: name one with on")
+            run = create_run(request, place, load_config(place))
             start_hub(run)
             return cls(run)
-        run = create_run(request, place, config, home=Home(Elsewhere(on), config.run.team))
+        sets = () if carry is None else (f"workspace.carry={carry}",)
+        config = load_config(place, sets)
+        is_carried = config.workspace.carry != "shared"
+        home = Home(Elsewhere(on), config.run.team)
+        run = create_run(request, place, config, sets, home=home, is_carried=is_carried)
         give_to_nodes(run, config.run)
         return cls(run, is_for_nodes=True)
 
@@ -311,6 +320,8 @@ class Run(Closing):
     def fork(self, at: str | int, *, update: bool = False) -> Run:
         """A new run that begins with the steps of this one; nothing is executed until it is resumed.
 
+        If this run keeps copies of its workspace, the new one begins with the files as of that step. Others are not rolled back.
+
         Args:
             at: The last step that both have in common: ``path:n``, or ``n`` of the first worker as text. Or the number of an
                 entry of the journal: the last step that had an outcome then.
@@ -322,7 +333,7 @@ class Run(Closing):
         made = fork_run(self._run, at)
         if update:
             update_program(made)
-        return Run(made)
+        return Run(made, is_for_nodes=self._is_for_nodes)
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the run; it cannot be resumed. With or without a process that runs it.

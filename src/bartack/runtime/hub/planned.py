@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from bartack.config.load import write_sets
+from bartack.config.load import keep_settings, write_sets
 from bartack.core.batch import Batch
-from bartack.journal import Draft
+from bartack.journal import BlobRef, Draft
+from bartack.runtime.hub.carried import carry_workspace
 from bartack.runtime.hub.create import Plan
 from bartack.runtime.program.pin import pin
 from bartack.runtime.rundir.layout import RunDir
@@ -29,30 +30,44 @@ class PackedPlan(NamedTuple):
 
     Attributes:
         job: Its first entries, as JSON and without secrets.
-        program: Its program and the settings that were given for it, as one archive.
+        program: Its program and its settings, as one archive.
+        copy: The workspace that travels with each run; empty if none does.
     """
 
     job: bytes
     program: bytes
+    copy: bytes = b""
 
 
 class _Job(msgspec.Struct):
     created: e.RunCreated
     arguments: msgspec.Raw
+    kept: e.WorkspaceKept | None = None
+    copy: BlobRef | None = None
 
 
 def pack_plan(plan: Plan) -> PackedPlan:
-    """Pack everything that a run is made of, but for its id."""
+    """Pack everything that a run is made of, but for its id.
+
+    Raises:
+        WorkspaceCarryError: Its workspace is too large to travel.
+        WorkspaceKeepError: Its workspace cannot be copied.
+    """
     created = plan.created
     veil = open_veil(plan.config, created.workspace, created.root, created.program)
-    job = veil.hide(msgspec.json.encode(_Job(created, msgspec.Raw(plan.arguments))))
+    made = _Job(created, msgspec.Raw(plan.arguments))
+    content = b""
     with tempfile.TemporaryDirectory(prefix="bartack-plan-") as folder:
         batch = Batch(synced=False)
         run = RunDir(folder)
         pin(plan.sources, run.program, batch)
         write_sets(run.path, plan.sets, batch)
         batch.settle(leaving=(str(Path(folder).parent),))
-        return PackedPlan(job, run.pack())
+        keep_settings(run.path, Path(created.workspace))
+        if plan.is_carried:
+            made.kept, made.copy = carry_workspace(run, Path(created.workspace), plan.config.workspace)
+            content = run.open_blobs().verify(made.copy)
+        return PackedPlan(veil.hide(msgspec.json.encode(made)), run.pack(), content)
 
 
 def first_entries(job: bytes, run_id: str) -> Sequence[Draft]:
@@ -60,4 +75,7 @@ def first_entries(job: bytes, run_id: str) -> Sequence[Draft]:
     found = msgspec.json.decode(job, type=_Job)
     created = msgspec.structs.replace(found.created, run=run_id, seed=secrets.randbelow(2**32))
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
-    return e.draft(created), e.draft(spawned, bytes(found.arguments))
+    first = [e.draft(created), e.draft(spawned, bytes(found.arguments))]
+    if found.kept is not None:
+        first.append(e.draft(found.kept, ref=found.copy))
+    return first

@@ -43,11 +43,20 @@ class AsyncRun:
         workspace: str | os.PathLike[str] = ".",
         no_input: bool = False,
         on: str | None = None,
+        carry: Literal["auto", "full", "none", "shared"] | None = None,
         **kwargs: object,
     ) -> AsyncRun:
         """Start a run in a process of its own, which outlives the caller; or on a node of a database."""
         started = await asyncio.to_thread(
-            Run.start, program, *args, worker=worker, workspace=workspace, no_input=no_input, on=on, **kwargs
+            Run.start,
+            program,
+            *args,
+            worker=worker,
+            workspace=workspace,
+            no_input=no_input,
+            on=on,
+            carry=carry,
+            **kwargs,
         )
         return cls(started)
 
