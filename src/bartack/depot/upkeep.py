@@ -20,7 +20,7 @@ _FITS: Final = "x.slots > 0 AND o.pool = ANY (x.pools) AND o.needs <@ x.labels A
 _LIVE: Final = "x.slots > 0 AND x.state = 'live' AND x.until > clock_timestamp()"
 
 _WAIT: Final = (
-    "SELECT o.state, o.reason, o.pool, o.needs, t.name, t.running, t.max_running, "  # noqa: S608 - of constants
+    "SELECT r.id, o.state, o.reason, o.pool, o.needs, t.name, t.running, t.max_running, "  # noqa: S608 - of constants
     "coalesce(extract(epoch FROM clock_timestamp() - coalesce(o.queued, o.seen)), 0)::float8, "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_LIVE} AND {_FITS}), "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_FITS} AND x.until > clock_timestamp() - make_interval(secs => %s)), "
@@ -28,7 +28,7 @@ _WAIT: Final = (
     "ARRAY(SELECT unnest(o.needs) EXCEPT "
     f"SELECT unnest(x.labels) FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools) ORDER BY 1) "
     "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.team t ON t.name = r.team "
-    "WHERE r.id = %s AND o.pool IS NOT NULL"
+    "WHERE r.id = ANY (%s) AND o.pool IS NOT NULL"
 )
 _ACTIVITY: Final = (
     "SELECT (SELECT count(*) FROM bartack.owner WHERE state = 'queued'), "  # noqa: S608 - of constants
@@ -163,8 +163,12 @@ class Upkeep:
 
     def wait_of(self, run_id: str) -> Wait | None:
         """Why a run is not active; ``None`` if it is not one of nodes."""
-        rows = self._session.rows(_WAIT, NO_NODE_S, run_id)
-        return _describe(run_id, _Queued._make(rows[0])) if rows else None
+        return self.waits_of([run_id]).get(run_id)
+
+    def waits_of(self, ids: Sequence[str]) -> dict[str, Wait]:
+        """The same for several runs; those that are not for nodes are left out."""
+        rows = self._session.rows(_WAIT, NO_NODE_S, list(ids)) if ids else []
+        return {run_id: _describe(run_id, _Queued._make(found)) for run_id, *found in rows}
 
     # Retention.
 

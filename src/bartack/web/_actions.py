@@ -23,6 +23,7 @@ from bartack.web._guard import parse_form
 from bartack.web._refusals import API, JSON
 from bartack.web._site import Site, site_of
 from bartack.web._threads import in_thread
+from bartack.web.following._shown import ShownRun
 from bartack.web.reading._open import open_view
 from bartack.web.reading._questions import first_answer
 
@@ -169,31 +170,40 @@ class Action(NamedTuple):
     to_new: bool = False
 
 
+def _to_act_on(run: RunDir) -> RunDir:
+    return run.to_act_on() if isinstance(run, ShownRun) else run
+
+
+def _open(run: RunDir) -> Run:
+    """The run for programs; one of a database is resumed by its nodes."""
+    return Run(_to_act_on(run), is_for_nodes=isinstance(run, ShownRun))
+
+
 def _answer(run: RunDir, given: Answer) -> Mapping[str, object]:
-    kept = answer_question(run, given.question, bytes(given.value), f"{user_name()} (web)")
+    kept = answer_question(_to_act_on(run), given.question, bytes(given.value), f"{user_name()} (web)")
     return {"question": given.question, "kept": kept}
 
 
 def _resume(run: RunDir, given: Resume) -> Mapping[str, object]:
-    Run(run).resume(update=given.update, sets=given.set, unknown=given.unknown, value=given.value)
+    _open(run).resume(update=given.update, sets=given.set, unknown=given.unknown, value=given.value)
     return {}
 
 
 def _interrupt(run: RunDir, given: Interrupt) -> Mapping[str, object]:
-    Run(run).interrupt()
+    _open(run).interrupt()
     return {}
 
 
 def _fail(run: RunDir, given: Fail) -> Mapping[str, object]:
     if given.confirm is not None:
         _check_confirmed(run, given.confirm)
-    Run(run).fail(given.reason or "failed by a person")
+    _open(run).fail(given.reason or "failed by a person")
     return {}
 
 
 def _cancel(run: RunDir, given: Cancel) -> Mapping[str, object]:
     _check_confirmed(run, given.confirm)
-    Run(run).cancel(given.reason)
+    _open(run).cancel(given.reason)
     return {}
 
 
@@ -203,15 +213,15 @@ def _check_confirmed(run: RunDir, confirm: str) -> None:
 
 
 def _fork(run: RunDir, given: Fork) -> Mapping[str, object]:
-    return {"run": Run(run).fork(given.at).id}
+    return {"run": _open(run).fork(given.at).id}
 
 
 def _retry(run: RunDir, given: Letters) -> Mapping[str, object]:
-    return {"retried": Run(run).dead_letters.retry_messages({"ids": given.letters})}
+    return {"retried": _open(run).dead_letters.retry_messages({"ids": given.letters})}
 
 
 def _purge(run: RunDir, given: Letters) -> Mapping[str, object]:
-    return {"purged": Run(run).dead_letters.purge_messages({"ids": given.letters})}
+    return {"purged": _open(run).dead_letters.purge_messages({"ids": given.letters})}
 
 
 ACTIONS: Final = (
@@ -259,8 +269,13 @@ async def _do(request: Request, action: Action, given: _Body) -> tuple[RunDir, M
 
     def act() -> tuple[RunDir, Mapping[str, object]]:
         run = site.find_run(asked)
-        return run, action.act(run, given)
+        try:
+            return run, action.act(run, given)
+        finally:
+            if isinstance(run, ShownRun):
+                run.refresh()
 
+    await site.look_for(asked)
     try:
         return await in_thread(act)
     except QuestionAnsweredError as error:

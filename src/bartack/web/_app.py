@@ -28,7 +28,7 @@ PARTS: Final = (_enter, _static, _actions, pages, _api, _stream)
 
 
 def make_app(site: Site) -> Starlette:
-    """The application that shows a site; ``site.followers`` and ``site.runs`` are open while it serves."""
+    """The application that shows a site; what it shows is followed while it serves."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -36,7 +36,7 @@ def make_app(site: Site) -> Starlette:
         usual = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         try:
-            async with site.followers, site.runs:
+            async with site.opened():
                 yield
         finally:
             sys.setswitchinterval(usual)

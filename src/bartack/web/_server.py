@@ -22,6 +22,7 @@ import uvicorn
 
 from bartack._version import __version__
 from bartack.core.watch import open_watch
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ConfigError, PeerRefusedError, UnsafeBindError, WebPortError, WebRefusedError
 from bartack.resilience.loopback import open_listener, stop_signals
 from bartack.resilience.own_socket import OwnSocket
@@ -57,6 +58,7 @@ class WebRequest(msgspec.Struct, frozen=True, kw_only=True):
         read_only: Show runs, and take no action.
         allow_actions: Take actions although other servers of this machine have the same name.
         cache_mb: The most memory that the spans of all followed runs may take.
+        databases: Where more runs are.
     """
 
     workspaces: tuple[Path, ...]
@@ -66,6 +68,7 @@ class WebRequest(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     allow_actions: bool = False
     cache_mb: int = 256
+    databases: tuple[Elsewhere, ...] = ()
 
     @property
     def is_read_only(self) -> bool:
@@ -116,6 +119,7 @@ def make_site(request: WebRequest, port: int) -> Site:
         cache_mb=request.cache_mb,
         name=request.name,
         port=port,
+        databases=request.databases,
     )
 
 
@@ -162,7 +166,8 @@ def _join_server(own: OwnSocket, request: WebRequest) -> ControlAnswer | None:
 
     One that has begun just now does not answer yet, and one that ends just now no longer does.
     """
-    asked = ControlRequest("link", [str(one.resolve()) for one in request.workspaces], request.run)
+    places = [str(one.resolve()) for one in request.workspaces]
+    asked = ControlRequest("link", places, request.run, list(request.databases))
     limit = time.monotonic() + ANSWER_S
     with open_watch(str(own.path.parent)) as watch:
         while not own.listeners and not own.open():

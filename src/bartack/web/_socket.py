@@ -19,6 +19,7 @@ from bartack._version import __version__
 from bartack.core.ids import parse_run_id
 from bartack.core.sockets import is_own_socket, peer_of
 from bartack.core.user_home import user_home
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import BartackError, PeerRefusedError, WebRefusedError
 from bartack.runtime.rundir.inside import find_enclosing, reason_of
 
@@ -39,11 +40,13 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
         do: A link, or the end of the server.
         workspaces: Workspaces that the server shows from now on.
         run: The run that the link leads to; empty for the start page.
+        databases: Databases whose runs the server shows from now on.
     """
 
     do: Literal["link", "stop"]
     workspaces: list[str] = []
     run: str = ""
+    databases: list[Elsewhere] = []
 
 
 class ControlAnswer(msgspec.Struct, omit_defaults=True):
@@ -167,6 +170,8 @@ class ControlSocket:
             to = page_of(request.run)
             for workspace in request.workspaces:
                 self._site.add(Path(workspace))
+            for database in request.databases:
+                self._site.add_database(database)
         except (msgspec.DecodeError, BartackError) as error:
             return ControlAnswer(problem=str(error)), None
         url = self._site.new_link(to) if request.do == "link" else ""

@@ -25,7 +25,7 @@ from bartack.web.streams._sse import EventResponse
 async def _run_events(request: Request) -> Response:
     query = read_query(request.query_params, EventsQuery)
     site = site_of(request)
-    followed = follow(site, str(request.path_params["run"]))
+    followed = await follow(site, str(request.path_params["run"]))
     with suppress(RunBeingReadError):  # the stream reports how far that is
         await followed.wait_until_built()
     if followed.follower.state == "deleted":

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bartack._version import __version__
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import find_workspace_of, is_given, json_option, write_json
 from bartack.cli.app._runs import complete_run
 from bartack.cli.app._terminal import printable, write_note
 from bartack.config.load import load_web_config
-from bartack.errors import RunNotFoundError
+from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.rundir.find import find_run
-from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
     from bartack.config.sections import WebConfig
+    from bartack.depot.elsewhere import Elsewhere
     from bartack.web import ControlAnswer, WebRequest
 
 LINK: Final = "link"
@@ -60,6 +61,14 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Listen on this port; 0 takes a free one (default: 8055)."
 )
+@click.option(
+    "--on",
+    "on",
+    default="",
+    metavar="DATABASE",
+    help=f"Show the runs of {ON_HELP}; workspaces only if --workspace names them.",
+)
+@click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 @click.option("--no-open", is_flag=True, help="Print the link and open no browser.")
 @click.option("--read-only", is_flag=True, help="Show runs, and take no action.")
 @click.option(
@@ -79,7 +88,9 @@ def web(
     workspaces: tuple[str, ...],
     port: int | None,
     name: str,
+    on: str,
     *,
+    insecure: bool,
     no_open: bool,
     read_only: bool,
     allow_actions: bool,
@@ -90,24 +101,32 @@ def web(
     The command prints a link, opens it, and serves pages until Ctrl-C. Runs do not depend on it. A link works once and within a
     minute. There is one server per user: if one is running, the command adds the workspace to it and prints a link into it.
 
+    With --on the runs of a database are shown, with what keeps each of them waiting. Requests go to its nodes through the
+    database; the connection stays in the server, and no page has it.
+
     'bartack web link' prints another link, for another browser. 'bartack web stop' stops the server.
     """
     if run == STOP:
         return _stop(as_json=as_json)
+    if insecure and not on:
+        raise UsageError("bartack web", "--insecure is for runs in a database: add --on DATABASE")
     if run == LINK:
-        return _link(workspaces, as_json=as_json)
+        return _link(workspaces, _databases(on, insecure=insecure), as_json=as_json)
     from bartack.web import serve_web  # noqa: PLC0415 - help does not need it
 
     settings = load_web_config(Path(workspaces[0]))
-    found, more = (None, ()) if run is None else _locate(run, workspaces)
+    databases = _databases(on, insecure=insecure)
+    shown = workspaces if not databases or is_given("workspaces") else ()
+    first, more = _first_page(run, workspaces, databases)
     request = make_request(
         settings,
-        (*workspaces, *more),
-        run="" if found is None else found.id,
+        (*shown, *more),
+        run=first,
         port=port,
         name=name,
         read_only=read_only,
         allow_actions=allow_actions,
+        databases=databases,
     )
 
     def ready(server: ControlAnswer) -> None:
@@ -128,11 +147,13 @@ def make_request(
     name: str = "bartack.localhost",
     read_only: bool = False,
     allow_actions: bool = False,
+    databases: tuple[Elsewhere, ...] = (),
 ) -> WebRequest:
     """What to show, by the settings of the first workspace and what was given on the command line."""
     from bartack.web import WebRequest  # noqa: PLC0415 - help does not need it
 
-    more = [os.path.join(workspaces[0], os.path.expanduser(one)) for one in settings.workspaces]
+    named = settings.workspaces if workspaces else ()
+    more = [os.path.join(workspaces[0], os.path.expanduser(one)) for one in named]
     return WebRequest(
         workspaces=tuple(map(Path, (*workspaces, *more))),
         run=run,
@@ -141,15 +162,43 @@ def make_request(
         read_only=read_only or settings.read_only,
         allow_actions=allow_actions,
         cache_mb=settings.cache_mb,
+        databases=databases,
     )
 
 
-def _locate(run: str, workspaces: tuple[str, ...]) -> tuple[RunDir, tuple[str, ...]]:
-    """The run that is meant, and its workspace if that is another one."""
+def _databases(on: str, *, insecure: bool) -> tuple[Elsewhere, ...]:
+    if not on:
+        return ()
+    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs are shown faster without it
+
+    return (Elsewhere(on, insecure),)
+
+
+def _first_page(
+    run: str | None, workspaces: tuple[str, ...], databases: tuple[Elsewhere, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The id of the run that the first page shows, if one is meant, and its workspace if that is another one."""
+    if databases:
+        return _find_on(databases[0], run), ()
+    return ("", ()) if run is None else _locate(run, workspaces)
+
+
+def _find_on(where: Elsewhere, run: str | None) -> str:
+    """The id of the run of a database that is meant, after a look at whether the database can be used."""
+    team = open_team(where)
+    with team.database:
+        if run is not None:
+            return team.find(run)
+        team.check()
+    return ""
+
+
+def _locate(run: str, workspaces: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The id of the run that is meant, and its workspace if that is another one."""
     missing = RunNotFoundError(run)
     for workspace in workspaces:
         try:
-            return find_run(run, Path(workspace)), ()
+            return find_run(run, Path(workspace)).id, ()
         except RunNotFoundError as error:
             missing = error
     if is_given("workspaces"):
@@ -157,7 +206,7 @@ def _locate(run: str, workspaces: tuple[str, ...]) -> tuple[RunDir, tuple[str, .
     from bartack.runtime.client.everywhere import find_elsewhere  # noqa: PLC0415 - most runs are in the workspace
 
     placed = find_elsewhere(missing)
-    return placed.run, (placed.workspace,)
+    return placed.run.id, (placed.workspace,)
 
 
 def _announce(server: ControlAnswer, *, as_json: bool) -> None:
@@ -190,11 +239,11 @@ def _open(url: str) -> None:
     ).start()
 
 
-def _link(workspaces: tuple[str, ...], *, as_json: bool) -> Exit:
+def _link(workspaces: tuple[str, ...], databases: tuple[Elsewhere, ...], *, as_json: bool) -> Exit:
     from bartack.web import ControlRequest, ask_server  # noqa: PLC0415 - help does not need it
 
     named = [os.path.realpath(one) for one in workspaces] if is_given("workspaces") else []
-    server = ask_server(ControlRequest(LINK, named))
+    server = ask_server(ControlRequest(LINK, named, databases=list(databases)))
     if server is None:
         return _none_runs()
     _announce(server, as_json=as_json)

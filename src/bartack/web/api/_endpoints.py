@@ -184,7 +184,7 @@ async def _entries(asked: Asked) -> Entries:
         if query.first:
             raise
         return _journal.read_last_entries(
-            _open.follow(asked.site, asked.run), asked.site.settings, query.limit
+            await _open.follow(asked.site, asked.run), asked.site.settings, query.limit
         )
     return _journal.read_entries(view, query.first or view.seq - query.limit + 1, query.limit)
 

@@ -17,13 +17,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from bartack.errors import RunBeingReadError
+from bartack.errors import BartackError, DepotError, JournalNotFoundError, RunBeingReadError
 from bartack.journal import Entry
 from bartack.pipeline.report.history import PipelineHistory
 from bartack.runtime.rundir.find import TERMINAL
 from bartack.runtime.rundir.follower import SLICE_S, RunFollower
 from bartack.runtime.rundir.layout import RunDir
+from bartack.web._threads import in_thread
 from bartack.web.following._memory import size_of_spans
+from bartack.web.following._shown import ShownRun
 
 KEEP_S: Final = 30.0
 """How long a run is followed after its last reader left."""
@@ -54,6 +56,7 @@ class Followed:
         pipeline: What it is as a run of the pipeline.
         is_active: Whether a hub runs it.
         over: Why it is not followed any longer; empty: it is.
+        is_here: Whether it can be read on this machine: the copy of one in a database comes first.
     """
 
     def __init__(self, run: RunDir, now: float) -> None:
@@ -62,6 +65,7 @@ class Followed:
         self.pipeline = PipelineHistory(self.follower.load)
         self.is_active = run.is_active()
         self.over = ""
+        self.is_here = not isinstance(run, ShownRun)
         self.looked = now
         self.size_bytes = 0
         self.weighed = now
@@ -118,7 +122,26 @@ class Followed:
                 changed.clear()
         self.refresh()
 
+    @property
+    def trouble(self) -> BartackError | None:
+        """Why what is shown may be out of date: its database could not be looked at."""
+        return self.run.problem if isinstance(self.run, ShownRun) else None
+
     # The task that follows it.
+
+    async def bring_here(self) -> None:
+        """Have the copy of a run in a database brought up to date, and kept so.
+
+        Raises:
+            BartackError: There is none, and the database cannot be read.
+        """
+        if isinstance(self.run, ShownRun):
+            await in_thread(self.run.begin)
+            self.is_here = True
+
+    def wake(self) -> None:
+        """Something else than its directory may have changed: look."""
+        self._woken.set()
 
     def publish(self) -> bool:
         """Notify the streams if anything changed since; returns whether it did."""
@@ -131,6 +154,8 @@ class Followed:
             self.is_active,
             built,
             self.over,
+            None if self.trouble is None else self.trouble.message,
+            self.run.queue if isinstance(self.run, ShownRun) else None,
         )
         if seen == self._seen:
             return False
@@ -186,6 +211,8 @@ class Followed:
     def close(self) -> None:
         """Close the journal and the watch."""
         self.follower.close()
+        if isinstance(self.run, ShownRun) and self.is_here:
+            self.run.end()
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:
@@ -240,6 +267,13 @@ class Followers:
         """A request is being answered: read in short slices for a moment."""
         self._hurry_until = self._now() + HURRY_S
 
+    def wake(self) -> None:
+        """A database may have changed: look at its runs."""
+        for followed in self._runs.values():
+            if isinstance(followed.run, ShownRun):
+                followed.look()
+                followed.wake()
+
     def find(self, run: RunDir) -> Followed | None:
         """The follower of a run, if it is followed."""
         return self._runs.get(run.path)
@@ -261,7 +295,10 @@ class Followers:
 
     async def _follow(self, followed: Followed) -> None:
         try:
+            await followed.bring_here()
             await self._read_and_wait(followed)
+        except (DepotError, JournalNotFoundError) as problem:
+            followed.fail(problem)
         except Exception as defect:  # noqa: BLE001 - one run that cannot be read for a reason of ours must not end the others
             _log.exception("%s cannot be followed", followed.run.id)
             followed.fail(defect)

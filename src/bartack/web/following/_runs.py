@@ -1,4 +1,4 @@
-"""The list of runs: one row for each run of all workspaces, kept up to date while a page shows it.
+"""The list of runs: one row for each run of all workspaces and databases, kept up to date while a page shows it.
 
 Rows come from the summaries of runs (run.json); of a run whose hub was killed also the end of its journal is read. A summary that
 has not changed is not decoded again; whether a hub runs a run is checked each time. All of it is done on the loop, with pauses:
@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self, cast, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast, get_args
 
 import msgspec
 
@@ -32,8 +32,12 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import RunFile
 from bartack.web._threads import in_thread
 from bartack.web.following._pauses import LOOKED, Pauses
+from bartack.web.following._shown import ShownRun
 from bartack.web.models._model import Problem
 from bartack.web.models._run import ListedQuestion, OpenCount, QuestionType, RunRow, RunStatus, TaskCount
+
+if TYPE_CHECKING:
+    from bartack.depot.showing import ShownDatabase
 
 LOOK_S: Final = 2.0
 """How often runs are looked at that are not watched."""
@@ -71,14 +75,16 @@ class RunList:
 
     Args:
         workspaces: The workspaces; more may be added to it.
+        databases: The databases, likewise.
 
     Attributes:
-        problems: Workspaces whose runs cannot be listed.
+        problems: Workspaces and databases whose runs cannot be listed.
         version: A number that changes with the list.
     """
 
-    def __init__(self, workspaces: list[Path]) -> None:
+    def __init__(self, workspaces: list[Path], databases: list[ShownDatabase] | None = None) -> None:
         self._workspaces = workspaces
+        self._databases: list[ShownDatabase] = [] if databases is None else databases
         self._runs: dict[Path, _Known] = {}
         self._numbers: dict[Path, int] = {}
         self.problems: tuple[Problem, ...] = ()
@@ -121,6 +127,11 @@ class RunList:
         finally:
             self._listeners.discard(event)
 
+    def wake(self) -> None:
+        """Look now, if a stream shows the list."""
+        self._scanned = float("-inf")
+        self._woken.set()
+
     # Inside.
 
     async def _follow(self) -> None:
@@ -148,7 +159,11 @@ class RunList:
             with suppress(BartackError):
                 place = runs_dir(workspace)
                 places[place] = partial(open_watch, str(place))
-        active = [known.listed.run for known in self._runs.values() if known.listed.row.pid]
+        active = [
+            known.listed.run
+            for known in self._runs.values()
+            if known.listed.row.pid and not isinstance(known.listed.run, ShownRun)
+        ]
         places.update((run.path, run.watch) for run in active[:MOST_WATCHES])
         return places
 
@@ -172,16 +187,27 @@ class RunList:
             try:
                 runs = await self._list(workspace)
             except BartackError as error:
-                problems.append(Problem(code=error.code, message=error.message, help=error.remedy))
+                problems.append(_problem_of(error))
                 continue
-            for run in runs:
-                number = self._numbers.setdefault(run.path, len(self._numbers) + 1)
-                found[run.path] = _look_at(run, str(workspace), number, self._runs.get(run.path))
-                await pauses.take(LOOKED)
-        if len(self._workspaces) > 1:
+            await self._add(found, runs, str(workspace), pauses)
+        for database in list(self._databases):
+            listed = await in_thread(database.runs)
+            if database.problem is not None:
+                problems.append(_problem_of(database.problem))
+            shown = [ShownRun(facts.id, database) for facts in listed]
+            await self._add(found, shown, database.name, pauses)
+        if len(self._workspaces) + len(self._databases) > 1:
             # Each workspace knows the order of its own runs; between them only their ids can be compared.
             found = dict(sorted(found.items(), key=lambda item: item[0].name, reverse=True))
         return found, tuple(problems)
+
+    async def _add(
+        self, found: dict[Path, _Known], runs: Iterable[RunDir], place: str, pauses: Pauses
+    ) -> None:
+        for run in runs:
+            number = self._numbers.setdefault(run.path, len(self._numbers) + 1)
+            found[run.path] = _look_at(run, place, number, self._runs.get(run.path))
+            await pauses.take(LOOKED)
 
     async def _list(self, workspace: Path) -> list[RunDir]:
         """The runs of a workspace; a thread lists very many."""
@@ -241,12 +267,19 @@ class _Watches:
 # Rows.
 
 
+def _problem_of(error: BartackError) -> Problem:
+    return Problem(code=error.code, message=error.message, help=error.remedy)
+
+
 def _look_at(run: RunDir, workspace: str, number: int, before: _Known | None) -> _Known:
-    signature = (run.summary(), run.exists())
+    queue = run.queue if isinstance(run, ShownRun) else None
+    signature = (run.summary(), run.exists(), queue)
     if before is not None and before.signature == signature and _is_same(run, before.listed.row):
         return before
     file = _read(run)
     row = row_of(file, workspace, number, is_unreadable=file.status == UNREADABLE)
+    if queue is not None:
+        row = msgspec.structs.replace(row, queue=queue)
     if before is not None and before.listed.row == row:
         return before if before.signature == signature else before._replace(signature=signature)
     return _Known(signature, ListedRun(run, row, _words(row, file)))

@@ -47,12 +47,24 @@ class ListedQuestion(Model, frozen=True, kw_only=True):
     options: list[str] = []
 
 
+class QueueRow(Model, frozen=True, kw_only=True):
+    """Where a run of a database is among its nodes."""
+
+    state: Annotated[
+        str, Meta(description="`queued`, `owned`, `resting`, `held` or `over`; `over`: no node is to run it.")
+    ]
+    node: Annotated[str, Meta(description="The node, or the machine, that owns it.")] = ""
+    pool: Annotated[str, Meta(description="The nodes that may take it; empty: it is run by hand.")] = ""
+    reason: Annotated[str, Meta(description="Why no process runs it.")] = ""
+    stuck: Annotated[bool, Meta(description="A person has to do something about that.")] = False
+
+
 class RunRow(Model, frozen=True, kw_only=True):
     """A run in a list."""
 
     row: Row = 0
     run: Annotated[str, Meta(description="Its id.")]
-    ws: Annotated[str, Meta(description="The workspace that the server shows it for.")] = ""
+    ws: Annotated[str, Meta(description="The workspace, or the database, that the server shows it for.")] = ""
     project: str = ""
     status: RunStatus
     program: str = ""
@@ -82,6 +94,7 @@ class RunRow(Model, frozen=True, kw_only=True):
     reserved_usd: Usd = 0.0
     stage: Annotated[str, Meta(description="How far a run of the pipeline is.")] = ""
     tasks: TaskCount | None = None
+    queue: Annotated[QueueRow | None, Meta(description="Of a run in a database.")] = None
 
 
 class Runs(Model, frozen=True, kw_only=True):
@@ -96,7 +109,9 @@ class Runs(Model, frozen=True, kw_only=True):
     ] = {}
     total: Annotated[int, Meta(description="Number of matching runs.")]
     workspaces: list[str] = []
-    problems: Annotated[list[Problem], Meta(description="Workspaces whose runs cannot be listed.")] = []
+    problems: Annotated[
+        list[Problem], Meta(description="Workspaces and databases whose runs cannot be listed.")
+    ] = []
 
 
 class Question(Model, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ def _route(page: RunTab, pages: Sequence[RunTab]) -> BaseRoute:
     async def answer(request: Request) -> Response:
         site, asked = site_of(request), str(request.path_params["run"])
         query = read_query(filled(request.query_params), page.query)
-        followed = follow(site, asked)
+        followed = await follow(site, asked)
         run = followed.run.id
         if asked != run:
             return RedirectResponse(_address_of(request, asked, run), _SEE_OTHER)

@@ -36,7 +36,10 @@ async def read_runs(site: Site, query: RunsQuery) -> Runs:
         next=shown[-1].run.id if more else "",
         counts=count_statuses(listed),
         total=len(found),
-        workspaces=[str(place) for place in site.workspaces],
+        workspaces=[
+            *(str(place) for place in site.workspaces),
+            *(database.name for database in site.databases),
+        ],
         problems=list(site.runs.problems),
     )
 
@@ -74,6 +77,8 @@ async def read_all_questions(site: Site) -> Questions:
 def _questions_of(site: Site, listed: ListedRun) -> list[Question]:
     """The questions of one run, as far as they are known now."""
     followed = site.followers.look_at(listed.run)
+    if not followed.is_here:
+        return []
     if followed.follower.state == "building":
         try:
             # The first look opens the journal; the rest is read by the task that follows it.

@@ -21,6 +21,7 @@ from bartack.web._hide import CUT_BYTES
 from bartack.web._settings import SiteSettings
 from bartack.web.following._follow import Followed
 from bartack.web.following._runs import row_of
+from bartack.web.following._shown import ShownRun
 from bartack.web.models._model import Problem
 from bartack.web.models._run import (
     Hub,
@@ -111,6 +112,8 @@ def problem_of(followed: Followed) -> Problem | None:
     """Why a run cannot be shown as a whole, if it cannot."""
     problem = followed.follower.problem
     if problem is None or followed.follower.state in {"building", "current"}:
+        problem = followed.trouble
+    if problem is None:
         return None
     return Problem(code=problem.code, message=problem.message, help=problem.remedy)
 
@@ -146,7 +149,11 @@ def run_row(view: RunView) -> RunRow:
     row = row_of(file, view.workspace)
     ended = spans.time_of(seq) if status in ENDED and status != "interrupted" else 0
     row = msgspec.structs.replace(
-        row, created_at=state.created_at, changed_at=spans.time_of(seq), ended_at=ended
+        row,
+        created_at=state.created_at,
+        changed_at=spans.time_of(seq),
+        ended_at=ended,
+        queue=view.run.queue if view.is_live and isinstance(view.run, ShownRun) else None,
     )
     if progress is None:
         return row

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bartack.web._site import Site
 
 
-def follow(site: Site, asked: str) -> Followed:
+async def follow(site: Site, asked: str) -> Followed:
     """Follow the run that is meant; a page or a request looks at it.
 
     Raises:
@@ -22,6 +22,7 @@ def follow(site: Site, asked: str) -> Followed:
         JournalNotFoundError: It was deleted while it was followed.
         UntrustedError: Another user can change it.
     """
+    await site.look_for(asked)
     try:
         return site.followers.look_at(site.find_run(asked))
     except RunNotFoundError:
@@ -40,7 +41,7 @@ async def open_view(site: Site, asked: str, at: int | None = None) -> RunView:
         RunNotFoundError: There is none, or more than one.
         UntrustedError: Another user can change it.
     """
-    followed = follow(site, asked)
+    followed = await follow(site, asked)
     await followed.wait_until_built()
     _check(followed)
     return RunView(followed, at, site.settings)
@@ -65,4 +66,4 @@ async def open_moment(site: Site, asked: str, at: int | None = None) -> Moment:
     try:
         return read_moment(await open_view(site, asked, at))
     except (RunBeingReadError, JournalFormatError):
-        return read_beginning(follow(site, asked), site.settings)
+        return read_beginning(await follow(site, asked), site.settings)

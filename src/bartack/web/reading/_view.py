@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bartack.core.clock import SystemClock
-from bartack.errors import BartackError, BlobCorruptError, BlobMissingError, NotShownError
+from bartack.errors import (
+    BartackError,
+    BlobCorruptError,
+    BlobMissingError,
+    DepotUnavailableError,
+    NotShownError,
+)
 from bartack.journal import BlobRef, Entry
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.find import status_of
@@ -26,8 +32,8 @@ if TYPE_CHECKING:
     from bartack.runtime.state.spans.rows import ErrorFacts
 
 
-LOST: Final = (BlobMissingError, BlobCorruptError)
-"""The file of a large value is gone, or is not what was written."""
+LOST: Final = (BlobMissingError, BlobCorruptError, DepotUnavailableError)
+"""The file of a large value is gone, or is not what was written, or its database is away."""
 LARGE: Final = 512 * 1024
 """Values with more bytes than this are read in a thread."""
 

@@ -64,7 +64,8 @@ def actions_of(head: Head) -> Actions:
     """What can be done to a run, of what its head says. It changes seldom, so that forms stay as they are."""
     run = head.run
     over = run.status in {"completed", "cancelled", "aborted"}
-    can_resume = not head.hub.alive and run.status in {"interrupted", "failed"}
+    is_expected = run.queue is not None and run.queue.state in {"queued", "owned"}
+    can_resume = not head.hub.alive and not is_expected and run.status in {"interrupted", "failed"}
     return Actions(
         run=run.run,
         can_resume=head.live and can_resume,
