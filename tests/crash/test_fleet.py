@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import cluster, new_database
-from tests.unit.depot.postgres.history import check_history, rows_of
 from tests.waiting import until
 
 from bartack.depot.postgres._database import Database

@@ -31,8 +31,8 @@ from threading import Thread
 from typing import NamedTuple
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import Cluster, own_cluster
-from tests.unit.depot.postgres.history import check_history, rows_of
 from tests.waiting import until
 
 from bartack import Run

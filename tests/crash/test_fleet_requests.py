@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.test_fleet import LIMIT_S, Fleet
-from tests.unit.depot.postgres.history import check_history, rows_of
+from tests.history import check_history, rows_of
 from tests.waiting import until
 
 from bartack import Run

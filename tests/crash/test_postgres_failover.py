@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import Cluster, own_cluster, standby_of
-from tests.unit.depot.postgres.history import check_history, rows_of
 from tests.waiting import until
 
 from bartack.depot.postgres._database import Database

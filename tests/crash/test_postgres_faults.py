@@ -12,8 +12,8 @@ from threading import Thread
 from typing import NamedTuple
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import Cluster, own_cluster
-from tests.unit.depot.postgres.history import check_history, rows_of
 
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._run import PostgresRun

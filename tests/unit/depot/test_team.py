@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import new_database
-from tests.unit.depot.postgres.history import check_history, commit_after, rows_of, submit
+from tests.unit.depot.postgres.history import commit_after, submit
 
 from bartack.depot import team as moving
 from bartack.depot._directory import FileRun

@@ -1,28 +1,17 @@
-"""Runs in a database by hand: commits as an owner sends them, and what has to hold of the rows that are there."""
+"""Runs in a database by hand: commits as an owner sends them. ``tests/history.py`` has what has to hold of the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, pairwise
-from typing import NamedTuple
+from itertools import count
 from uuid import uuid4
 from zlib import crc32
 
 from bartack.depot.postgres._database import Database, Session
-from bartack.journal._format import Scanner, encode_line
+from bartack.journal._format import encode_line
 from bartack.journal.shared import Commit
 
 _numbers = count(1)
-
-
-class Row(NamedTuple):
-    """A commit in the database."""
-
-    seq: int
-    last: int
-    fence: int
-    crc: int
-    lines: bytes
 
 
 def commit_after(last: int, crc: int, fence: int, *texts: str) -> Commit:
@@ -76,27 +65,7 @@ def _append(session: Session, run: int, commit: Commit) -> str:
     return str(outcome)
 
 
-def rows_of(session: Session, run: int) -> list[Row]:
-    """The journal of a run."""
-    statement = "SELECT seq, last, fence, crc, lines FROM bartack.journal WHERE run = %s ORDER BY seq"
-    return [
-        Row(seq, last, fence, crc, bytes(lines))
-        for seq, last, fence, crc, lines in session.rows(statement, run)
-    ]
-
-
-def check_history(rows: list[Row]) -> None:
-    """No gap, no falling fence, and a whole chain of checksums, of which each row knows its end."""
-    scanner = Scanner()
-    for row in rows:
-        assert row.seq == scanner.next_seq, "a gap"
-        scanner.feed(row.lines)
-        assert (scanner.problem, scanner.rest) == ("", b"")
-        assert (row.last, row.crc) == (scanner.next_seq - 1, scanner.crc)
-    assert all(before.fence <= after.fence for before, after in pairwise(rows)), "a fence falls"
-
-
-def texts_of(rows: list[Row]) -> Iterator[str]:
+def texts_of(rows: list[Commit]) -> Iterator[str]:
     """The texts of the entries, in order."""
     for row in rows:
         for line in row.lines.splitlines():

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from tests.history import rows_of
 from tests.postgres import new_database
-from tests.unit.depot.postgres.history import claim, join, rows_of, submit
+from tests.unit.depot.postgres.history import claim, join, submit
 
 from bartack.depot.postgres._append import Append
 from bartack.depot.postgres._database import Database, Session

@@ -8,16 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import new_database
 from tests.unit.depot.postgres.history import (
     append,
-    check_history,
     claim,
     commit_after,
     join,
     let_leases_end,
     other_bytes,
-    rows_of,
     sessions,
     submit,
     texts_of,

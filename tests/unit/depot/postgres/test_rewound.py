@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import new_database
-from tests.unit.depot.postgres.history import check_history, commit_after, rows_of
+from tests.unit.depot.postgres.history import commit_after
 from tests.waiting import until
 
 from bartack.depot.postgres._database import Database

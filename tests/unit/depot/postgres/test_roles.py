@@ -14,8 +14,9 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
+from tests.history import check_history, rows_of
 from tests.postgres import new_database
-from tests.unit.depot.postgres.history import append, check_history, claim, commit_after, rows_of
+from tests.unit.depot.postgres.history import append, claim, commit_after
 
 from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.fleet import Fleet
