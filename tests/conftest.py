@@ -69,6 +69,7 @@ COUNTED = {
     "database_faults": "cuts and kills of the connections and processes of a database, nothing acknowledged lost or doubled",
     "database_kills": "kill -9 of runs in a database, resumed here or on another machine",
     "fleet_faults": "faults of nodes, hubs and their database while programs ran, never two owners at work and nothing done twice",
+    "simulated_fleets": "fleets of nodes with faults in virtual time, likewise",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
 

@@ -85,7 +85,8 @@ class Seen(NamedTuple):
         fence: The number of the ownership that it was begun under.
         step: The key of its step.
         what: ``begin`` and ``end`` of an execution, and any sign in between. A witness that is where steps finish also
-            sees ``finished``, and ``lost``: the database has lost that it was finished.
+            sees ``finished``, and ``lost``: the database has lost the last entry of the run. If that was the end of a step,
+            it is this one.
         files: With ``begin``: the steps whose changes are in the workspace, in order; ``None`` for steps that change no files.
     """
 
@@ -275,9 +276,10 @@ def check_files(history: History) -> Iterator[str]:
 def _check_found(seen: Sequence[Seen], finished: dict[str, list[str]], during: set[str]) -> Iterator[str]:
     places = {(run, step): place for run, steps in finished.items() for place, step in enumerate(steps)}
     begun = set[tuple[str, int, str]]()
-    for one in seen:
-        if one.what != "begin" or one.files is None:
-            continue
+    lost = {one.run: number for number, one in enumerate(seen) if one.what == "lost"}
+    for number, one in enumerate(seen):
+        if one.what != "begin" or one.files is None or number < lost.get(one.run, 0):
+            continue  # what a lost entry had finished is in no journal
         place = places.get((one.run, one.step), len(finished[one.run]))
         own = (one.run, one.fence, one.step) in begun or one.run in during
         begun.add((one.run, one.fence, one.step))

@@ -162,7 +162,7 @@ def test_an_effect_of_a_step_that_another_owner_has_finished_is_found() -> None:
 
 def test_an_effect_after_the_witness_has_seen_its_step_finish_is_found() -> None:
     over = Seen(RUN, 3, key(2), "finished")
-    again = Seen(RUN, 3, key(2), "begin", (key(1), key(2)))
+    again = Seen(RUN, 3, key(2), "begin", (key(1),))
 
     assert found(replace(right(), seen=[*SEEN, over, again])) == {"H3"}
     assert found(replace(right(), seen=[*SEEN, over, over._replace(what="lost"), again])) == set()
@@ -222,6 +222,13 @@ def test_files_after_a_takeover_that_are_not_those_of_finished_steps_are_found(
     seen[3] = seen[3]._replace(files=files)
 
     assert found(replace(right(), seen=seen)) == {"H6"}
+
+
+def test_files_from_before_the_loss_of_an_entry_are_not_judged() -> None:
+    seen = [Seen(RUN, 1, key(8), "begin", (key(1), key(7))), *SEEN]
+
+    assert found(replace(right(), seen=seen)) == {"H6"}
+    assert found(replace(right(), seen=[seen[0], Seen(RUN, 1, key(7), "lost"), *SEEN])) == set()
 
 
 def test_what_a_step_has_changed_itself_may_be_there_under_the_same_fence_or_with_a_copy_during_it() -> None:

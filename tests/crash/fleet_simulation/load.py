@@ -77,7 +77,7 @@ class Load:
         """Let it happen, and check what has."""
         self._world.run(LIMIT_S, self._is_over)
         over = sum(self._tables.standing(run).state == "over" for run in range(1, self._runs + 1))
-        problems = self._witness.check(self._runs)
+        problems = self._witness.check()
         return LoadOutcome(problems, over, self._witness.taken_over, self._world.now, self._world.events)
 
     def _is_over(self) -> bool:

@@ -524,10 +524,6 @@ class Hub:
             self._waiting.append(self._begin)
             return
         self._has_started = True
-        if self._files != self._step:
-            self.fleet.witness.problems.append(
-                f"H6: run {self.run.no} has {self._step} finished steps, and files as of {self._files}"
-            )
         self._commit("opened\n", self._opened)
 
     def _opened(self) -> None:
@@ -588,7 +584,7 @@ class Hub:
 
     def _execute(self) -> None:
         """Begin or continue the effect of a step."""
-        self.fleet.witness.begin(self.run, self._step)
+        self.fleet.witness.begin(self.run, self._step, self._files)
         self._is_working, self._since = True, self.world.now
         self._turn += 1
         if self._step == self._program.poison:
@@ -604,7 +600,7 @@ class Hub:
         if self._is_working:
             self._is_working = False
             self._left -= self.world.now - self._since
-            self.fleet.witness.end(self.run)
+            self.fleet.witness.end(self.run, self._step)
         self._turn += 1
 
     def _executed(self, turn: int) -> None:
@@ -614,7 +610,7 @@ class Hub:
             self.world.after(0.01, partial(self._executed, turn))
             return
         self._is_working = False
-        self.fleet.witness.end(self.run)
+        self.fleet.witness.end(self.run, self._step)
         self._files += 1
         self._step += 1
         if "copy after the finish" in self.fleet.flaws:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 from typing import Final, TypeVar
 from uuid import UUID
+
+from tests.history import RunRow, Seen
 
 from bartack.depot.taken import OwnerState, Taken
 from bartack.journal.shared import Commit
@@ -64,6 +66,8 @@ class Tables(MemoryFleet):
         flaws: Mistakes that were planted.
         problems: What was found to be wrong, when it happened.
         requests: For each request its run, and how often it was settled.
+        seen: What effects have reported, and when the steps were finished whose effects they are.
+        lost: The commits that the database has lost though they were acknowledged: their runs, and their first entries.
     """
 
     def __init__(self, world: World, flaws: frozenset[str]) -> None:
@@ -72,7 +76,9 @@ class Tables(MemoryFleet):
         self.offset_s = 0.0
         self.up_s = 0.0
         self.up_since: float | None = 0.0
-        self.finished: defaultdict[int, int] = defaultdict(int)
+        self.seen: list[Seen] = []
+        self.lost: set[tuple[int, int]] = set()
+        self._finished: defaultdict[int, int] = defaultdict(int)
         self.deaths: defaultdict[int, int] = defaultdict(int)
         self.requests: dict[int, list[int]] = {}
         self.buried_at: dict[int, float] = {}
@@ -142,7 +148,10 @@ class Tables(MemoryFleet):
                         f"H2: run {run} took a commit with fence {commit.fence}, which was over"
                     )
                 if b"finished" in commit.lines:
-                    self.finished[run] += 1
+                    self.seen.append(
+                        Seen(self._runs[run].id, commit.fence, str(self._finished[run]), "finished")
+                    )
+                    self._finished[run] += 1
                     self.deaths[run] = 0
         return outcomes
 
@@ -162,19 +171,30 @@ class Tables(MemoryFleet):
         self._ended += found == "over"
         return found
 
+    def rows(self) -> Iterator[RunRow]:
+        """All runs, as a checker reads them."""
+        for row in self._runs.values():
+            facts = row.state, row.fence, row.node, row.reason
+            yield RunRow(row.no, row.id, "default", *facts, [*row.commits.values()])
+
+    def live(self) -> frozenset[int]:
+        """The nodes that may own runs."""
+        return frozenset(node.id for node in self._nodes.values() if node.state in {"live", "draining"})
+
     def asked(self, run: int) -> list[int]:
         """The open requests of a run."""
         return [number for number, (of, settled) in self.requests.items() if of == run and not settled]
 
-    def forget_last(self, run: int) -> Commit | None:
+    def forget_last(self, run: int) -> None:
         """Lose the last commit of a journal, as a standby does that takes over and was late."""
         row = self._runs[run]
         if len(row.commits) < 2:
-            return None
+            return
         _, commit = row.commits.popitem()
         row.ends = commit.seq - 1
-        self.finished[run] -= b"finished" in commit.lines
-        return commit
+        self._finished[run] -= b"finished" in commit.lines
+        self.seen.append(Seen(row.id, commit.fence, str(self._finished[run]), "lost"))
+        self.lost.add((run, commit.seq))
 
     def _bury_late(self, now: int) -> tuple[int, ...]:
         found = super()._bury_late(now)
