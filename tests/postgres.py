@@ -106,7 +106,7 @@ class Cluster:
     def start(self) -> None:
         settings = (
             f"-c listen_addresses= -c unix_socket_directories={self.place} "
-            "-c max_connections=60 -c shared_buffers=32MB -c recovery_init_sync_method=syncfs "
+            "-c max_connections=200 -c shared_buffers=32MB -c recovery_init_sync_method=syncfs "
             f"-c fsync={'on' if self._synced else 'off'}"
         )
         log = str(self.place / "log")

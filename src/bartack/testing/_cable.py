@@ -76,12 +76,13 @@ class Cable:
         """Pass everything on that much later, in both directions."""
         self._delay_s = seconds
 
-    def cut(self) -> None:
-        """Cut all connections, now. New ones can be made."""
+    def cut(self) -> int:
+        """Cut all connections, now. New ones can be made. Returns how many there were."""
         with self._changed:
             found = [*self._open]
         for connection in found:
             connection.cut()
+        return len(found)
 
     def cut_next(self, when: When) -> None:
         """Cut the connection of the next request.
@@ -91,6 +92,11 @@ class Cable:
         """
         with self._changed:
             self._armed = when
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether the request has not come yet whose connection ``cut_next`` is to cut."""
+        return self._armed is not None
 
     def go_silent(self) -> None:
         """Pass nothing on. Connections stay open and can be made, as to a server that hangs."""

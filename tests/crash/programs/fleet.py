@@ -1,7 +1,8 @@
-"""A program for chaos among nodes: commands that report to a witness, a prompt, messages, a question and a file.
+"""A program for chaos among nodes: commands that report to a witness and edit files, a prompt, messages, and a question.
 
-An effect reports the run, the fence of the owner that has begun it, its name, and each moment in which it moves. One line is one
-write to a file that all see, so the order of the lines is the order of what happened, whichever node it happened on.
+An effect reports the run, the fence of the owner that has begun it, the key of its step, and each moment in which it moves; when it
+begins, also the keys whose edits it finds in its workspace. One line is one write to a file that all see, so the order of the lines
+is the order of what happened, whichever node it happened on. An edit adds the key of its step to a file of the workspace.
 """
 
 from bartack import Context, worker
@@ -9,15 +10,15 @@ from bartack import Context, worker
 EFFECT = """
 opened=$(grep -o '"journal.opened","data":{[^}]*' "$BARTACK_RUN_DIR/journal.ndjson" | tail -n 1)
 fence=$(echo "$opened" | sed 's/.*"fence":\\([0-9]*\\).*/\\1/')
-say() { echo "$BARTACK_RUN $fence $1 $2" >> "$0"; }
-say "$1" begin
-for _ in $(seq "$2"); do sleep 0.03; say "$1" moves; done
-say "$1" end
+touch edits.txt
+found=$(paste -sd , edits.txt)
+say() { echo "$BARTACK_RUN $fence $BARTACK_STEP $1" >> "$0"; }
+say "begin ,$found"
+for _ in $(seq "$2"); do sleep 0.03; say moves; done
+echo "$BARTACK_STEP" >> edits.txt
+say end
 printf %s "$1"
 """
-
-LONG = 320
-"""So many moves take longer than a lease: another node takes the run over meanwhile if its owner is away."""
 
 
 async def effect(ctx: Context, witness: str, name: str, moves: int = 5) -> str:
@@ -26,11 +27,11 @@ async def effect(ctx: Context, witness: str, name: str, moves: int = 5) -> str:
 
 
 @worker
-async def cutter(ctx: Context, witness: str, rounds: int) -> list[str]:
+async def cutter(ctx: Context, witness: str, rounds: int, long: int) -> list[str]:
     """Sends pieces one by one, and waits for each to come back."""
     back: list[str] = []
     for number in range(rounds):
-        moves = LONG if number == 1 else 5
+        moves = long if number == 1 else 5
         await ctx.mailbox.pieces.send(await effect(ctx, witness, f"cut{number}", moves))
         back.append(await ctx.mailbox.stitched.receive(600, type=str))
     await ctx.mailbox.pieces.send("")
@@ -48,11 +49,14 @@ async def stitcher(ctx: Context, witness: str) -> int:
 
 
 @worker
-async def main(ctx: Context, witness: str, rounds: int = 3) -> str:
+async def main(ctx: Context, witness: str, rounds: int, long: int) -> dict[str, object]:
     """Two workers at a time, and then everything else."""
-    back, count = await ctx.delegate((cutter(witness, rounds), stitcher(witness)))
+    back, count = await ctx.delegate((cutter(witness, rounds, long), stitcher(witness)))
     summary = await ctx.think("Summarise the pieces", agent="writer")
     shipped = await ctx.ask("Ship it?", type=bool)
+    heard: list[str] = []
+    while (text := await ctx.mailbox.outside.receive(600, type=str)) != "done":
+        heard.append(text)
     await ctx.append("made.txt", f"{count}\n")
     await effect(ctx, witness, "shipped")
-    return f"{' '.join(back)} {summary} {shipped}"
+    return {"pieces": back, "summary": summary, "shipped": shipped, "heard": heard}
