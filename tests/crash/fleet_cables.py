@@ -320,7 +320,7 @@ class Cables:
 
     def drive(self, plan: Mapping[Fault, int], at_once: int) -> None:
         """Damage the cables while at least so many runs are active, as often as the plan says."""
-        deck = [*Counter[Fault](plan).elements()]
+        deck: list[Fault] = [*Counter[Fault](plan).elements()]
         self._dice.shuffle(deck)
         limit = time.monotonic() + len(deck) * 0.2 + PATIENCE_S
         cuts: dict[Node, NextCut] = {}

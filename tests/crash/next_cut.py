@@ -20,7 +20,7 @@ class NextCut:
     """
 
     def __init__(self, cable: Cable, when: Literal["before", "after"]) -> None:
-        self.when = when
+        self.when: Literal["before", "after"] = when
         self._cable = cable
         self._cuts = cable.cuts
         self._limit = 0.0
