@@ -52,8 +52,10 @@ FEW: Final = "few"
 MOST: Final = 2
 MESSAGES: Final = 2
 DONE: Final = "done"
+ROUNDS: Final = 4
 LONG: Final = 320
 """So many moves of an effect take longer than a lease: another node takes the run over meanwhile if its owner is away."""
+SHORT: Final = 5
 
 HUB: Final = b"bartack.runtime.hub.serve"
 KEEPER: Final = b"bartack.supervision.parent.guardian"
@@ -207,7 +209,7 @@ class Fleet:
         folder: Where everything is.
         url: The database, as it is reached without any cable.
         rounds: How many pieces each run makes.
-        long: How many moves the longest step of a run has.
+        long: How many moves the longest step of every second run has.
     """
 
     def __init__(self, folder: Path, url: str, *, rounds: int, long: int) -> None:
@@ -220,8 +222,8 @@ class Fleet:
         self.team = Team(Elsewhere(url))
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environ = {**os.environ, "PATH": path}
-        self._words = str(self.witness), str(rounds), str(long)
         self._rounds = rounds
+        self._long = long
         self._persons: dict[str, Person] = {}
         self._ends = Event()
         self._submitted = 0
@@ -243,7 +245,9 @@ class Fleet:
             (place / "bartack.toml").write_text(AGENT, encoding="utf-8")
             (place / "replies.toml").write_text(REPLIES, encoding="utf-8")
             team = ("--team", FEW) if each % 2 else ()
-            words = ("run", "--on", self.url, "--detach", *team, PROGRAM.name, *self._words)
+            moves = self._long if each % 2 else SHORT
+            call = PROGRAM.name, str(self.witness), str(self._rounds), str(moves)
+            words = ("run", "--on", self.url, "--detach", *team, *call)
             started.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "bartack", *words],
@@ -369,7 +373,7 @@ class Chaos(Fleet):
     def __init__(
         self, folder: Path, stack: ExitStack, cluster: Cluster, dice: Random, plan: Mapping[str, int]
     ) -> None:
-        super().__init__(folder, cluster.url(), rounds=6, long=LONG)
+        super().__init__(folder, cluster.url(), rounds=ROUNDS, long=LONG)
         self.faults = Counter[str]()
         self._cluster = cluster
         self._dice = dice

@@ -26,13 +26,14 @@ PLAN: Final[dict[Fault, int]] = {"before": 350, "after": 350, "cut": 180, "silen
 FAULTS: Final = sum(PLAN.values())
 NODES: Final = 4
 AT_ONCE: Final = 10
+_FIRST: Final = int(os.environ.get("BARTACK_CHAOS_SEED", os.environ.get("BARTACK_CHAOS_FIRST", "1")))
 _SOAKED: Final = int(os.environ.get("BARTACK_CHAOS_KILLS", "10000"))
 
 
 def seeds() -> list[object]:
     """One for ``make test``, and as many as it takes for ``make soak``."""
-    more = range(2, 1 + -(-_SOAKED // FAULTS))
-    return [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in more)]
+    more = range(_FIRST + 1, _FIRST + -(-_SOAKED // FAULTS))
+    return [_FIRST, *(pytest.param(seed, marks=pytest.mark.soak) for seed in more)]
 
 
 @pytest.fixture

@@ -39,15 +39,14 @@ PLAN: Final = {
 """How often each thing happens in one test."""
 FAULTS: Final = sum(PLAN.values())
 AT_ONCE: Final = 5
-_SEED: Final = os.environ.get("BARTACK_CHAOS_SEED")
+_FIRST: Final = int(os.environ.get("BARTACK_CHAOS_SEED", os.environ.get("BARTACK_CHAOS_FIRST", "1")))
 _SOAKED: Final = int(os.environ.get("BARTACK_CHAOS_KILLS", "10000"))
 
 
 def seeds() -> list[object]:
     """One for ``make test``, and as many as it takes for ``make soak``."""
-    first = int(_SEED or 1)
-    more = range(first + 1, first + -(-_SOAKED // FAULTS))
-    return [first, *(pytest.param(seed, marks=pytest.mark.soak) for seed in more)]
+    more = range(_FIRST + 1, _FIRST + -(-_SOAKED // FAULTS))
+    return [_FIRST, *(pytest.param(seed, marks=pytest.mark.soak) for seed in more)]
 
 
 @pytest.fixture
