@@ -254,7 +254,8 @@ def check_files(history: History) -> Iterator[str]:
     """H6: an effect begins with the files that finished steps have left, and each of those is finished together with a copy.
 
     The steps that change files are those that report what they find. They are executed one after another. What a step itself has
-    changed may be there when it is executed again: under the same fence, or if a copy was made during it.
+    changed may be there when it is executed again: under the same fence, or if a copy was made during it. So it may be there more
+    than once afterwards.
     """
     changing: dict[str, set[str]] = {}
     for one in history.seen:
@@ -276,17 +277,23 @@ def check_files(history: History) -> Iterator[str]:
 def _check_found(seen: Sequence[Seen], finished: dict[str, list[str]], during: set[str]) -> Iterator[str]:
     places = {(run, step): place for run, steps in finished.items() for place, step in enumerate(steps)}
     begun = set[tuple[str, int, str]]()
+    again = set[tuple[str, str]]()
     lost = {one.run: number for number, one in enumerate(seen) if one.what == "lost"}
     for number, one in enumerate(seen):
         if one.what != "begin" or one.files is None or number < lost.get(one.run, 0):
             continue  # what a lost entry had finished is in no journal
-        place = places.get((one.run, one.step), len(finished[one.run]))
-        own = (one.run, one.fence, one.step) in begun or one.run in during
+        if (one.run, one.fence, one.step) in begun or one.run in during:
+            again.add((one.run, one.step))
         begun.add((one.run, one.fence, one.step))
-        found = one.files
-        while own and len(found) > place and found[-1] == one.step:
-            found = found[:-1]
-        if found != (*finished[one.run][:place],):
+        place = places.get((one.run, one.step), len(finished[one.run]))
+        found = [
+            step
+            for step, before in zip(one.files, ("", *one.files), strict=False)
+            if step != before or (one.run, step) not in again
+        ]
+        if found and found[-1] == one.step and (one.run, one.step) in again:
+            found.pop()
+        if found != finished[one.run][:place]:
             yield f"H6: step {one.step} of {one.run} begins under fence {one.fence} with the changes of {one.files}"
 
 

@@ -189,6 +189,12 @@ class Person(Thread):
         return True
 
 
+_WAITING: Final = (
+    "SELECT r.id FROM bartack.owner o JOIN bartack.run r ON r.no = o.run "
+    "WHERE o.state = 'held' OR o.state = 'queued' AND o.due > clock_timestamp() + interval '4 s'"
+)
+
+
 class Result(msgspec.Struct):
     """What a run returns."""
 
@@ -272,13 +278,12 @@ class Fleet:
         return self.database.shared.rows(statement, *values)
 
     def turn(self) -> None:
-        """Do what is due: look whether all is right now, and give back what is held."""
+        """Do what is due: look whether all is right now, and give runs back that are held, or that wait since their hub died."""
         with suppress(DepotError):
             history = read_history(self.database.shared, with_journals=False)
             self.problems += [*check_standings(history), *check_teams(history)]
-            for run in history.runs:
-                if run.state == "held":
-                    self.team.enqueue(run.id)
+            for (run,) in self.rows(_WAITING):
+                self.team.enqueue(str(run))
 
     def active(self) -> int:
         """How many runs are not over; all, if that cannot be known now."""

@@ -241,6 +241,16 @@ def test_what_a_step_has_changed_itself_may_be_there_under_the_same_fence_or_wit
     assert found(replace(right(*COMMITS[:2], (1, [DURING]), *COMMITS[2:]), seen=in_copy)) == set()
 
 
+def test_what_a_step_has_changed_twice_is_there_twice_only_if_it_was_executed_twice_under_one_fence() -> None:
+    commits = (*COMMITS, (3, [finished(4), COPIED]))
+    later = Seen(RUN, 3, key(4), "begin", (key(1), key(2), key(2)))
+
+    assert found(replace(right(*commits), seen=[*SEEN, SEEN[3], later])) == set()
+    assert found(replace(right(*commits), seen=[*SEEN, later])) == {"H6"}
+    moved = later._replace(files=(key(2), key(1), key(2)))
+    assert found(replace(right(*commits), seen=[*SEEN, SEEN[3], moved])) == {"H6"}
+
+
 # H7
 
 
