@@ -98,6 +98,7 @@ def test_the_next_node_has_the_files_of_every_finished_step_and_pull_brings_them
 ) -> None:
     fleet.node("one")
     fleet.node("two")
+    fleet.git("init", "--quiet", "nested")
     follower = fleet.edits()
     owning = fleet.owning()
     owning.kill()
@@ -105,7 +106,10 @@ def test_the_next_node_has_the_files_of_every_finished_step_and_pull_brings_them
 
     fleet.check(follower, repeated=1)
     # A step whose effects were repeated began with the files that the last finished step had left.
-    fleet.call("pull", "latest", "--on", fleet.url, "--dir", str(tmp_path / "files"))
+    pulled = fleet.call("pull", "latest", "--on", fleet.url, "--dir", str(tmp_path / "files"))
+    assert f"the copy leaves something out: bartack show {fleet.run_ids()[0]} names it" in pulled
+    shown = fleet.call("show", "latest", "--on", fleet.url)
+    assert "nested is a repository without a commit and is not copied" in shown
     assert (tmp_path / "files/log.txt").read_text("utf-8").split() == NUMBERS
     assert (tmp_path / "files/notes.txt").read_text("utf-8").split() == NUMBERS
     assert (tmp_path / "files/uncommitted.txt").read_text("utf-8") == "mine\n"

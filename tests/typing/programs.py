@@ -36,6 +36,12 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+@step(changes=False)
+def look_up(name: str) -> str:
+    """A step that writes nothing."""
+    return name
+
+
 @worker
 async def scout(ctx: Context, path: str, limit: int = 3) -> list[Finding]:
     """A worker."""
@@ -81,6 +87,7 @@ async def steps(ctx: Context) -> None:
     """Steps of one's own."""
     assert_type(await count("a", deep=True), int)
     assert_type(await fetch("a"), bytes)
+    assert_type(await look_up("a"), str)
     assert_type(await ctx.step(plain, 5, once=True), str)
     assert_type(count.function("a"), object)
 
@@ -100,7 +107,7 @@ async def agents_and_people(ctx: Context) -> None:
 
 async def the_world(ctx: Context) -> None:
     """Commands, files, time, chance, money."""
-    assert_type(await ctx.shell("git", "log", "-n", 3, check=False), ShellResult)
+    assert_type(await ctx.shell("git", "log", "-n", 3, check=False, changes=False), ShellResult)
     assert_type((await ctx.shell("cat", text=False)).stdout, bytes)
     assert_type(await ctx.pipe(["git", "log"], ["head", "-3"]), ShellResult)
     assert_type(await ctx.read("a"), str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -226,6 +226,7 @@ def _everything(run: RunDir, timeline: Timeline, steps: list[StepRecord]) -> dic
         "steps": [_facts(step) for step in steps],
         "messages": msgspec.to_builtins(list(timeline.messages.values())),
         "notes": msgspec.to_builtins(timeline.notes),
+        "not_copied": state.copies.left_out,
         "crashes": [{"at": iso(crash.at), **msgspec.to_builtins(crash.report)} for crash in timeline.crashes],
         "failure": msgspec.to_builtins(state.failure),
     }
@@ -256,6 +257,7 @@ def _write(
     _write_messages(screen, timeline)
     _write_crashes(screen, timeline)
     _write_notes(screen, timeline)
+    _write_not_copied(screen, state.copies.left_out)
     if state.failure is not None and status == "failed":
         screen.line()
         write_failure(screen, run, state)
@@ -396,6 +398,15 @@ def _write_notes(screen: Screen, timeline: Timeline) -> None:
             for note in timeline.notes
         ]
     )
+
+
+def _write_not_copied(screen: Screen, left_out: Sequence[str]) -> None:
+    if not left_out:
+        return
+    screen.line()
+    screen.line(screen.paint("Not in the copy of the workspace", "bold"))
+    for sentence in left_out:
+        screen.line(f"  {printable(sentence)}")
 
 
 def _first(text: str) -> str:

@@ -85,6 +85,7 @@ def step(
     retry: Retry | None = None,
     timeout_s: Seconds | None = None,
     max_crashes: int = 3,
+    changes: bool = True,
 ) -> StepDecorator: ...
 def step(
     function: Callable[..., object] | None = None,
@@ -95,6 +96,7 @@ def step(
     retry: Retry | None = None,
     timeout_s: Seconds | None = None,
     max_crashes: int = 3,
+    changes: bool = True,
 ) -> object:
     """Make a step of a function: awaited in a worker, it is executed once and its outcome is recorded.
 
@@ -105,12 +107,15 @@ def step(
         retry: What to do when it raises.
         timeout_s: How long one attempt may take.
         max_crashes: How often its worker may die in it.
+        changes: It may change files of the workspace. With ``False``, a run on a node makes no copy of them for it.
 
     Raises:
         WorkerDefinitionError: The function cannot be a step.
         ValueError: The options contradict each other.
     """
-    decorator = StepDecorator(name=name, once=once, retry=retry, timeout_s=timeout_s, max_crashes=max_crashes)
+    decorator = StepDecorator(
+        name=name, once=once, retry=retry, timeout_s=timeout_s, max_crashes=max_crashes, changes=changes
+    )
     return decorator if function is None else decorator.make(function)
 
 

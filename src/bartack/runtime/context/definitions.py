@@ -402,6 +402,7 @@ class StepOptions(TypedDict, total=False):
     retry: Retry | None
     timeout_s: Seconds | None
     max_crashes: int
+    changes: bool
 
 
 def body_options(function: Callable[..., object], options: StepOptions) -> BodyOptions:
@@ -428,6 +429,7 @@ def body_options(function: Callable[..., object], options: StepOptions) -> BodyO
         retry=retry,
         timeout_s=timeout_s,
         max_crashes=max_crashes,
+        changes=options.get("changes", True),
         is_async=inspect.iscoroutinefunction(function),
     )
 

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from bartack.runtime.context.part import Members, Seconds, check_options, limit_here
+from bartack.runtime.context.part import Members, Seconds, check_options, encode_args, limit_here
 from bartack.runtime.protocol.steps import ShellArgs, ShellOutcome
 from bartack.runtime.protocol.values import Buffer
 from bartack.runtime.scheduler.operations import StepOp
@@ -33,6 +33,8 @@ class ShellOptions(TypedDict, total=False):
         once: It must not be run twice, whatever happens.
         kept_bytes: At most this many bytes of each output are kept, the last ones, with the secrets of its environment hidden.
             Without it, or with 0, all of it is kept as it is.
+        changes: It may change files of the workspace; that is the default. With ``False``, a run on a node makes no copy of them
+            for it. That can be added to a program whose run is resumed.
     """
 
     cwd: str | Path | None
@@ -42,6 +44,7 @@ class ShellOptions(TypedDict, total=False):
     check: bool
     once: bool
     kept_bytes: int
+    changes: bool
 
 
 class ShellMembers(Members):
@@ -101,12 +104,14 @@ class ShellMembers(Members):
             check=options.get("check", True),
             once=options.get("once", False),
             kept_bytes=options.get("kept_bytes", 0),
+            changes=options.get("changes", True),
         )
+        written = None if args.changes else encode_args(msgspec.structs.replace(args, changes=True))
         about = " | ".join(" ".join(command) for command in pipeline)
         value = _input(options.get("stdin"))
         if text:
-            return self._step("shell", args, as_text, about, value=value)
-        return self._step("shell", args, _as_bytes, about, value=value)
+            return self._step("shell", args, as_text, about, value=value, written=written)
+        return self._step("shell", args, _as_bytes, about, value=value, written=written)
 
 
 def _words(command: Sequence[Word]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bartack.errors import WorkspaceCarryError
+from bartack.runtime.copies._meta import shown_path
 from bartack.runtime.copies._private_index import PrivateIndex
 from bartack.runtime.copies.values import Limits
 
@@ -51,20 +52,22 @@ class Admission:
         """
         sizes: dict[bytes, int] = {}
         large: dict[bytes, str] = {}
-        unreadable: dict[bytes, str] = {}
+        others: dict[bytes, str] = {}
         for path in dict.fromkeys(paths):
             at = os.path.join(os.fsencode(self._place), path)
             size = _size(at)
-            if size > self._limits.file_bytes:
+            if size is None:
+                others[path] = "is not copied: it is not a file, a link or a directory"
+            elif size > self._limits.file_bytes:
                 large[path] = f"is not copied: it has {size} bytes"
             elif size >= 0 and not os.access(at, os.R_OK):
-                unreadable[path] = "is not copied: it cannot be read"
+                others[path] = "is not copied: it cannot be read"
             else:
                 sizes[path] = max(size, 0)
         if large and self._refusing:
             problem = f"files of more than {self._limits.file_bytes} bytes are not carried"
             raise WorkspaceCarryError(str(self._place), shorten([*large]), problem)
-        left_out = large | unreadable
+        left_out = large | others
         left_out |= self._fit(sizes, {*gone, *left_out})
         accepted = [path for path in sizes if path not in left_out]
         return Admitted(accepted, sum(sizes[path] for path in accepted), left_out)
@@ -88,16 +91,21 @@ class Admission:
         return left_out
 
 
-def _size(path: bytes) -> int:
-    """How many bytes a regular file has; -1 for links, for repositories, and for what is gone: git decides about these."""
+def _size(path: bytes) -> int | None:
+    """How many bytes a regular file has; -1 for links, for repositories, and for what is gone: git decides about these.
+
+    ``None`` for what is nothing of that, such as a pipe with a name: git cannot copy it.
+    """
     try:
         facts = os.lstat(path)
     except OSError:
         return -1
-    return facts.st_size if stat.S_ISREG(facts.st_mode) else -1
+    if stat.S_ISREG(facts.st_mode):
+        return facts.st_size
+    return -1 if stat.S_ISLNK(facts.st_mode) or stat.S_ISDIR(facts.st_mode) else None
 
 
 def shorten(paths: Sequence[bytes]) -> tuple[str, ...]:
     """The first few of some paths, and how many more there are."""
-    names = tuple(os.fsdecode(path) for path in paths[:MOST_NAMED])
+    names = tuple(map(shown_path, paths[:MOST_NAMED]))
     return (*names, f"{len(paths) - MOST_NAMED} more") if len(paths) > MOST_NAMED else names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from bartack.errors import UnsafePathError, WorkspaceKeepError
 from bartack.runtime.copies._git import PlainGit, spool
@@ -14,6 +14,10 @@ from bartack.runtime.copies._objects import EMPTY_TREE
 from bartack.runtime.copies._watched import Scanned, WatchedTree
 from bartack.runtime.copies._writer import MODULE, TreeWriter, check_path
 from bartack.runtime.copies.values import RUN_FOLDERS
+
+ROUNDS: Final = 5
+"""How often a directory is compared with a tree: a ``.gitignore`` that was replaced, or a directory that could not be read,
+may have hidden files from the time before."""
 
 
 class _Listed(NamedTuple):
@@ -29,6 +33,11 @@ class _Difference(NamedTuple):
 
     removed: list[_Listed]
     written: list[_Listed]
+
+    @property
+    def changes_what_is_ignored(self) -> bool:
+        """Whether files may show that were ignored before."""
+        return any(os.path.basename(file.path) == b".gitignore" for file in (*self.removed, *self.written))
 
 
 def check_tree(git: PlainGit, tree: str, *, is_run: bool = False) -> None:
@@ -68,10 +77,17 @@ def restore_tree(
         WorkspaceKeepError: Afterwards it is something else.
     """
     folders = check_folders(meta)
-    with TreeWriter(place, is_private=is_private) as writer:
-        found = watched.scan()
-        _apply(git, writer, _compare(git, found.tree, meta.tree), found, folders)
-    wrong = watched.adopt(meta.tree)
+    wrong: list[bytes] = []
+    for _ in range(ROUNDS):
+        with TreeWriter(place, is_private=is_private) as writer:
+            found = watched.scan()
+            difference = _compare(git, found.tree, meta.tree)
+            _apply(git, writer, difference, found, folders)
+            closed = watched.closed
+            writer.open_folders(closed)
+        wrong = watched.adopt(meta.tree)
+        if not closed and not difference.changes_what_is_ignored:
+            break
     if wrong:
         names = ", ".join(os.fsdecode(path) for path in wrong[:10])
         raise WorkspaceKeepError(str(place), f"these files are not what the copy has: {names}")

@@ -135,7 +135,7 @@ class PlainGit:
         """
         done = self._start(words, given, into)
         if done.status not in fine:
-            raise WorkspaceKeepError(str(self._place), f"git {words[0]}: {done.problem}")
+            raise WorkspaceKeepError(str(self._place), f"git {_name_of(words)}: {done.problem}")
         return done
 
     def _start(self, words: Sequence[str], given: bytes | IO[bytes], into: IO[bytes] | None) -> Ended:
@@ -156,11 +156,16 @@ class PlainGit:
             )
         except subprocess.TimeoutExpired:
             raise WorkspaceKeepError(
-                str(self._place), f"git {words[0]} was not over within {TIMEOUT_S:g} s"
+                str(self._place), f"git {_name_of(words)} was not over within {TIMEOUT_S:g} s"
             ) from None
         except OSError as error:
             raise WorkspaceKeepError(str(self._place), f"git cannot be run: {error.strerror}") from None
         return Ended(ran.returncode, ran.stdout or b"", ran.stderr)
+
+
+def _name_of(words: Sequence[str]) -> str:
+    """The name of a command, which settings may precede."""
+    return next((word for word in words if word != "-c" and "=" not in word), "")
 
 
 @contextmanager

@@ -90,6 +90,11 @@ def quote_path(path: bytes) -> str:
     return quote_from_bytes(path, safe="/ @+=,~^()[]{}")
 
 
+def shown_path(path: bytes) -> str:
+    """A path for people and for entries of a journal, which are text."""
+    return path.decode("utf-8", "backslashreplace")
+
+
 def unquote_path(text: str) -> bytes:
     """The path of a text."""
     return unquote_to_bytes(text)

@@ -30,7 +30,7 @@ class _Memory(msgspec.Struct):
     """What is known of the index, in a file beside it.
 
     Attributes:
-        place: The directory that it describes.
+        place: The directory that it describes, quoted.
         tree: Its tree; empty while it is being changed.
         size: At least as many bytes as its files have together.
         links: Repositories of their own in it, quoted.
@@ -68,9 +68,10 @@ class PrivateIndex:
             self._memory = msgspec.json.decode((self._folder / "memory.json").read_bytes(), type=_Memory)
         except (OSError, msgspec.MsgspecError):
             self._memory = _Memory()
-        if self._memory.place != str(self._place):
+        place = quote_path(os.fsencode(self._place))
+        if self._memory.place != place:
             self._file.unlink(missing_ok=True)
-            self._memory = _Memory(str(self._place))
+            self._memory = _Memory(place)
 
     def unlock(self) -> None:
         """Remove the lock of a git that was killed: one process at a time copies (``copies.py`` holds a lock)."""

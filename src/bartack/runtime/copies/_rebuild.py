@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import quote
 
 from bartack.core.files import replace_file
-from bartack.errors import UnsafePathError
+from bartack.errors import UnsafePathError, WorkspaceKeepError
 from bartack.runtime.copies._git import PlainGit
 from bartack.runtime.copies._meta import Checkout, Meta
 from bartack.runtime.copies._packs import move_objects
@@ -49,6 +49,17 @@ def rebuild_repository(copies: PlainGit, place: Path, meta: Meta, checkout: Chec
     Raises:
         WorkspaceKeepError: Git failed.
     """
+    directory = place / ".git"
+    if _is_harmless(directory, meta):
+        # One that agents have damaged is made anew: what a copy promises is in the copy.
+        with suppress(WorkspaceKeepError, OSError):
+            _rebuild(copies, place, meta, checkout)
+            return
+    _discard(directory)
+    _rebuild(copies, place, meta, checkout)
+
+
+def _rebuild(copies: PlainGit, place: Path, meta: Meta, checkout: Checkout) -> None:
     directory = place / ".git"
     _prepare(directory)
     git = PlainGit(directory, {"GIT_WORK_TREE": str(place)}, place)
@@ -102,9 +113,7 @@ def add_objects(source: PlainGit, target: PlainGit, names: Iterable[str], also: 
 
 
 def _prepare(directory: Path) -> None:
-    """Have a repository there, without links and locks."""
-    if os.path.lexists(directory) and not _is_harmless(directory):
-        _discard(directory)
+    """Have a repository there, without locks."""
     making = directory.parent / _MAKING
     _discard(making)
     if not directory.exists():
@@ -118,11 +127,13 @@ def _prepare(directory: Path) -> None:
             os.unlink(path)
 
 
-def _is_harmless(directory: Path) -> bool:
-    """Whether it is a whole repository of its own in which nothing leads elsewhere."""
+def _is_harmless(directory: Path, meta: Meta) -> bool:
+    """Whether it is a whole repository of its own in which nothing leads elsewhere, with as much history as the copy."""
     if directory.is_symlink() or not (directory / "HEAD").is_file():
         return False
     if any(os.path.lexists(directory / name) for name in _LEADING_AWAY):
+        return False
+    if (_lines(meta.shallow) if meta.shallow else b"") != _read(directory / "shallow"):
         return False
     return not any(os.path.islink(path) for path in _files(directory))
 
@@ -138,11 +149,23 @@ def _files(directory: Path) -> list[str]:
     return found
 
 
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes() if file.is_file() else b""
+    except OSError:
+        return b""
+
+
 def _discard(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    path.chmod(0o700)
+    for folder, folders, _ in os.walk(path):
+        for name in folders:
+            if not os.path.islink(at := os.path.join(folder, name)):
+                os.chmod(at, 0o700)
+    shutil.rmtree(path)
 
 
 def _set_references(git: PlainGit, refs: Mapping[str, str]) -> None:

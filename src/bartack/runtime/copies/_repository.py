@@ -16,13 +16,14 @@ from typing import Final, NamedTuple
 
 from bartack.errors import WorkspaceCarryError, WorkspaceKeepError
 from bartack.runtime.copies._git import PlainGit, alternates, spool
-from bartack.runtime.copies._meta import Checkout
+from bartack.runtime.copies._meta import Checkout, shown_path
 from bartack.runtime.copies.values import Carry
 
 AUTO_BYTES: Final = 64 << 20
 """How large a repository can be whose whole history is carried without being asked for."""
 _GITLINK: Final = b"160000 "
 _FORMAT: Final = "%(refname)%00%(objectname)%00%(symref)"
+_STASH: Final = "refs/stash"
 HALF_DONE: Final = (
     "MERGE_HEAD",
     "CHERRY_PICK_HEAD",
@@ -64,10 +65,11 @@ class Worktree(NamedTuple):
 
 
 class References(NamedTuple):
-    """The references of a repository, and the commits whose parents it does not have."""
+    """The references of a repository, the commits whose parents it does not have, and what of it cannot be copied."""
 
     refs: dict[str, str]
     shallow: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 class SourceRepository:
@@ -138,7 +140,8 @@ class SourceRepository:
             raise WorkspaceCarryError(str(self.found.own), (), problem)
         if carry == "full":
             return True
-        counted = dict(line.split(": ") for line in self._git.line("count-objects", "-v").splitlines())
+        lines = self._git.line("count-objects", "-v").splitlines()
+        counted = {name: value for name, _, value in (line.partition(": ") for line in lines)}
         return (int(counted["size"]) + int(counted["size-pack"])) << 10 <= AUTO_BYTES
 
     def fetch(self, commits: Iterable[str], index: str) -> None:
@@ -176,19 +179,31 @@ class SourceRepository:
         return tuple((str(path), _facts(path)) for path in [*names, *sorted(below)])
 
     def _read_references(self, folders: Iterable[str]) -> References:
-        out = self._git("for-each-ref", f"--format={_FORMAT}", *folders)
+        out = self._git("for-each-ref", f"--format={_FORMAT}", *folders, _STASH)
         lines = [line.split(b"\0") for line in out.splitlines()]
-        refs = {os.fsdecode(name): target.decode() for name, target, symbolic in lines if not symbolic}
+        refs: dict[str, str] = {}
+        left_out: list[str] = []
+        for name, target, symbolic in lines:
+            if name == _STASH.encode():
+                left_out.append(f"{_STASH}: changes that were put aside by 'git stash' are not copied")
+            elif not _is_text(name):
+                left_out.append(f"{shown_path(name)}: a reference whose name is not text is not copied")
+            elif not symbolic:
+                refs[name.decode()] = target.decode()
+        shallow: tuple[str, ...] = ()
         with suppress(FileNotFoundError):
-            return References(refs, tuple(sorted((self.found.shared / "shallow").read_text().split())))
-        return References(refs, ())
+            shallow = tuple(sorted((self.found.shared / "shallow").read_text().split()))
+        return References(refs, shallow, tuple(left_out))
 
     def _read_worktree(self) -> Worktree:
-        head = self._git.run(("symbolic-ref", "-q", "HEAD"), fine=(0, 1)).line
+        head = os.fsencode(self._git.run(("symbolic-ref", "-q", "HEAD"), fine=(0, 1)).line)
         commit = self._git.run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), fine=(0, 1, 128)).line
         left_out = [
             f"{name}: an operation that is half done is not copied" for name in _half_done(self.found.own)
         ]
+        if head and not (head.startswith(b"refs/heads/") and _is_text(head)):
+            left_out.append(f"HEAD: {shown_path(head)} is not copied, only its commit")
+            head = b""
         staged = self._git("ls-files", "-z", "--stage").split(b"\0")
         links = {
             item.partition(b"\t")[2]: item.split(b" ")[1].decode()
@@ -199,7 +214,7 @@ class SourceRepository:
         index = self._index()
         if index is None:
             left_out.append("the index is not copied: it has conflicts, or cannot be read")
-        checkout = Checkout(head, commit, index or "")
+        checkout = Checkout(head.decode(), commit, index or "")
         return Worktree(checkout, tuple(path for path in forced if path), links, tuple(left_out))
 
     def _index(self) -> str | None:
@@ -226,7 +241,10 @@ def find_repository(place: Path) -> RepositoryPaths | None:
         return None
     git = PlainGit(place / ".git", {"GIT_WORK_TREE": str(place)}, place)
     words = ("--absolute-git-dir", "--git-common-dir", "--git-path", "objects", "--show-object-format")
-    own, shared, objects, hashed = git.line("rev-parse", *words).split("\n")
+    found = git.line("rev-parse", *words).split("\n")
+    if len(found) != len(words) - 1:  # one of them is an option with a value
+        raise WorkspaceKeepError(str(place), "the path of its repository has a line break")
+    own, shared, objects, hashed = found
     if hashed != "sha1":
         raise WorkspaceKeepError(str(place), f"its repository has names of {hashed}; only sha1 is supported")
     return RepositoryPaths(Path(own), _below(place, shared), _below(place, objects))
@@ -245,6 +263,14 @@ def list_missing(git: PlainGit, names: Iterable[str]) -> list[str]:
     given = "".join(f"{name}\n" for name in names).encode()
     lines = git("cat-file", "--batch-check=%(objectname)", given=given).decode().splitlines() if given else []
     return [line.split(" ")[0] for line in lines if line.endswith(" missing")]
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _half_done(own: Path) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ unknown ones. Only what they name is read (``_private_index.py``), and what is t
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,17 @@ from typing import Final, NamedTuple
 from bartack.errors import WorkspaceKeepError
 from bartack.runtime.copies._admission import Admission, Admitted, shorten
 from bartack.runtime.copies._git import TIMEOUT_S, PlainGit
+from bartack.runtime.copies._meta import shown_path
 from bartack.runtime.copies._private_index import PrivateIndex, names_in
+from bartack.runtime.copies._writer import has_private_name
 from bartack.runtime.copies.values import Limits
 
 ATTEMPTS: Final = 5
 NEVER: Final = frozenset({b".git", b".bartack"})
 """Names that are not copied at any depth."""
+_CLOSED: Final = re.compile(rb"^warning: could not open directory '(.+?)(?:': .*)?$", re.MULTILINE)
+"""How git reports a directory that it cannot read, and leaves out; it cuts what is too long."""
+_PRIVATE: Final = "has a name that is never copied: on some systems, it is that of a repository"
 _LINKED: Final = "is a repository of its own: the copy has the name of its commit, not its files"
 
 
@@ -94,6 +100,8 @@ class WatchedTree:
         self._rules = rules
         self._index = PrivateIndex(git, place, folder)
         self._git = self._index.git
+        self._closed: dict[bytes, str] = {}
+        """Directories that could not be read, and what is said of them."""
         self._admission = Admission(place, self._index, rules.limits, refusing=rules.refusing)
 
     def scan(self) -> Scanned:
@@ -115,6 +123,11 @@ class WatchedTree:
             raise problem
         raise WorkspaceKeepError(str(self._place), f"files change while they are read: {problem}")
 
+    @property
+    def closed(self) -> set[bytes]:
+        """The directories that the last scan could not read."""
+        return {*self._closed}
+
     def adopt(self, tree: str) -> list[bytes]:
         """Take a tree as the known one, after its files were written; return those that are not as the tree has them."""
         self._index.open()
@@ -123,6 +136,7 @@ class WatchedTree:
 
     def _scan(self, *, strict: bool) -> Scanned:
         began = time.time()
+        self._closed.clear()
         self._place_links()
         seen = self._make_way(self._look())
         fresh, empty, nested = self._sort_out(seen.unknown)
@@ -136,8 +150,8 @@ class WatchedTree:
             if any(path.endswith(b"/") for path in seen.unknown):
                 # What was inside of an unknown directory is known now, and what is empty in it is shown.
                 _, empty, nested = self._sort_out(self._unknown())
-        reasons = {**admitted.left_out, **dict.fromkeys(self._index.links, _LINKED), **nested}
-        sentences = tuple(f"{os.fsdecode(path)} {why}" for path, why in sorted(reasons.items()))
+        reasons = {**admitted.left_out, **dict.fromkeys(self._index.links, _LINKED), **nested, **self._closed}
+        sentences = tuple(f"{shown_path(path)} {why}" for path, why in sorted(reasons.items()))
         return Scanned(self._index.tree, tuple(sorted(empty)), sentences)
 
     def _update(self, gone: list[bytes], admitted: Admitted, *, strict: bool) -> None:
@@ -183,7 +197,12 @@ class WatchedTree:
         excludes = self._rules.excludes
         git = self._git
         first = ("-c", f"core.excludesFile={excludes}") if excludes else ()
-        return names_in(git(*first, "ls-files", "-z", "--others", *words))
+        ended = git.run((*first, "ls-files", "-z", "--others", *words))
+        closed = (path.rstrip(b"/") for path in _CLOSED.findall(ended.err))
+        self._closed |= {
+            path: "is not copied: it cannot be read" for path in closed if not self._is_outside(path)
+        }
+        return names_in(ended.out)
 
     def _standard(self) -> tuple[str, ...]:
         return ("--exclude-standard",) if self._rules.ignoring else ()
@@ -206,18 +225,21 @@ class WatchedTree:
         for path in unknown:
             if not path.endswith(b"/"):
                 files.append(path)
-            elif self._is_repository(path):
-                self._take_nested(path.rstrip(b"/"), files, nested)
-            else:
+            elif self._take_nested(path, files, nested) is None:
                 leaves = self._leaves(path)
                 folders += [] if leaves is not None else [path]
                 empty += leaves or []
         for path in self._expand(folders):
             if not path.endswith(b"/"):
                 files.append(path)
-            else:
-                self._take_nested(path.rstrip(b"/"), files, nested)
-        return files, empty, nested
+            elif self._take_nested(path, files, nested) is None:
+                nested[path.rstrip(b"/")] = "is a repository that cannot be read and is not copied"
+        nested |= {path: _PRIVATE for path in (*files, *empty) if has_private_name(path)}
+        return (
+            [path for path in files if path not in nested],
+            [path for path in empty if path not in nested],
+            nested,
+        )
 
     def _expand(self, folders: list[bytes]) -> list[bytes]:
         found: list[bytes] = []
@@ -232,8 +254,11 @@ class WatchedTree:
         pending = [folder.rstrip(b"/")]
         while pending:
             path = pending.pop()
-            with os.scandir(self._at(path)) as entries:
-                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            try:
+                with os.scandir(self._at(path)) as entries:
+                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            except OSError:
+                return None  # git reports it
             if any(not is_folder or name in NEVER for name, is_folder in found):
                 return None
             below = [path + b"/" + name for name, _ in found]
@@ -249,13 +274,24 @@ class WatchedTree:
     def _is_repository(self, path: bytes) -> bool:
         return os.path.lexists(os.path.join(self._at(path), b".git"))
 
-    def _take_nested(self, path: bytes, files: list[bytes], nested: dict[bytes, str]) -> None:
+    def _take_nested(self, folder: bytes, files: list[bytes], nested: dict[bytes, str]) -> bool | None:
+        """Take the name of the commit of a repository, if it has one (returned); ``None``: it is no repository."""
+        path = folder.rstrip(b"/")
+        if not self._is_repository(path):
+            return None
         place = Path(os.fsdecode(self._at(path)))
         git = PlainGit(place / ".git", place=place)
-        if git.run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), fine=range(256)).status == 0:
-            files.append(path)
-        else:
+        hashed = git.run(("rev-parse", "--show-object-format"), fine=range(256))
+        if hashed.status:
+            return None
+        named = git.run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), fine=range(256))
+        if named.status:
             nested[path] = "is a repository without a commit and is not copied"
+        elif hashed.line != "sha1":
+            nested[path] = f"is a repository with names of {hashed.line} and is not copied"
+        else:
+            files.append(path)
+        return path not in nested
 
     def _place_links(self) -> None:
         """Bring the names of commits in the index in line with submodules that have no files here."""
@@ -287,7 +323,10 @@ class WatchedTree:
         return [
             path
             for path in found
-            if path not in known and not path.endswith(b"/") and not self._is_outside(path)
+            if path not in known
+            and not path.endswith(b"/")
+            and not self._is_outside(path)
+            and not has_private_name(path)
         ]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -45,8 +46,15 @@ def check_path(path: bytes, modes: bytes = FILE) -> None:
             raise UnsafePathError(shown, f"{os.fsdecode(name)!r} is never copied")
 
 
+def has_private_name(path: bytes) -> bool:
+    """Whether a path leads through what git or Bartack keep for themselves, on any file system."""
+    return any(_plain(name) in _PRIVATE for name in path.split(b"/"))
+
+
 def _plain(name: bytes) -> str:
     """A name as a file system sees it that ignores case and characters without a shape."""
+    if name.isascii():
+        return name.decode().lower()
     text = os.fsdecode(name)
     return "".join(char for char in text if unicodedata.category(char) != "Cf").casefold()
 
@@ -94,6 +102,12 @@ class TreeWriter:
     def make_folder(self, path: bytes) -> None:
         """Make a directory; one that is there stays as it is."""
         self._enter(path + b"/.")
+
+    def open_folders(self, paths: Iterable[bytes]) -> None:
+        """Permit the owner of directories that are there to do everything in them."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self._find(path + b"/.")
 
     def remove(self, path: bytes) -> None:
         """Remove a file or a link, if it is there; a directory stays."""
@@ -147,7 +161,7 @@ class TreeWriter:
         *parents, name = path.split(b"/")
         folder = self._shared(parents)
         for parent in parents[len(self._open) :]:
-            folder = os.open(parent, _FOLDER, dir_fd=folder)
+            folder = _open_folder(parent, folder)
             self._open.append((parent, folder))
         return folder, name
 
@@ -161,7 +175,7 @@ class TreeWriter:
 
     def _step(self, folder: int, name: bytes) -> int:
         try:
-            return os.open(name, _FOLDER, dir_fd=folder)
+            return _open_folder(name, folder)
         except FileNotFoundError:
             pass
         except OSError:  # a file or a link; no link is followed, wherever it leads
@@ -172,3 +186,10 @@ class TreeWriter:
     def _leave(self, count: int) -> None:
         while len(self._open) > count:
             os.close(self._open.pop()[1])
+
+
+def _open_folder(name: bytes, above: int) -> int:
+    """Open a directory, and permit its owner to do everything in it: a program may have closed it."""
+    if stat.S_ISDIR(mode := os.lstat(name, dir_fd=above).st_mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=above)
+    return os.open(name, _FOLDER, dir_fd=above)

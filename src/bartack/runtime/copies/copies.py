@@ -194,7 +194,9 @@ class Copies:
             refs = {checkout.head: checkout.commit} if checkout.head and checkout.commit else {}
             return References(refs, (checkout.commit,) if checkout.commit else ())
         folders = ("refs/heads", "refs/tags", "refs/remotes", f"refs/bartack/{sources.run.name}")
-        return part.repository.references(folders)
+        references = part.repository.references(folders)
+        left_out += references.left_out
+        return references
 
     def _fetch(
         self, parts: Mapping[str, _Part], meta: Meta, before: Meta | None, left_out: list[str]

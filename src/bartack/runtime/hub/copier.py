@@ -111,15 +111,15 @@ class Copier:
             if copy.is_same:
                 return partial(CopyingCore.copy_made, made=None)
             pack = self._blobs.put(copies.pack(copy.commit, task.parent))
-        except (BartackError, OSError) as error:
-            return partial(CopyingCore.copy_failed, problem=str(error))
+        except Exception as error:  # noqa: BLE001 - the thread reports it: without it, steps would wait for ever
+            return partial(CopyingCore.copy_failed, problem=_problem(error))
         made = CopyMade(copy.commit, pack, copy.head, dict(copy.refs), list(copy.left_out))
         return partial(CopyingCore.copy_made, made=made)
 
     def _pack(self, task: PackCopy) -> Outcome:
         try:
             pack = self._blobs.put(self._open().pack(task.copy))
-        except (BartackError, OSError):
+        except Exception:  # noqa: BLE001 - see above
             pack = None  # what it is made of stays as it is, and it is tried again after the next copy
         return partial(CopyingCore.copy_packed, copy=task.copy, pack=pack)
 
@@ -127,3 +127,8 @@ class Copier:
         if self._copies is None:
             self._copies = open_copies(self._directory, include=self._include)
         return self._copies
+
+
+def _problem(error: Exception) -> str:
+    """What went wrong; the kind of an error is shown if nobody expected it."""
+    return str(error) if isinstance(error, BartackError | OSError) else f"{type(error).__name__}: {error}"

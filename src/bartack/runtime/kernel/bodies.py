@@ -131,6 +131,7 @@ class BodyDesk(Desk, StepHandler):
             timeout_s=begin.timeout_s or None,
             max_crashes=begin.max_crashes,
             cleanup=begin.cleanup,
+            changes=begin.changes,
             # 0 if it is recorded at once.
             since=min(begin.since, self.now_us()) if begin.since else 0,
         )
@@ -169,6 +170,13 @@ class BodyDesk(Desk, StepHandler):
 
     # Ending.
 
+    def may_change_files(self, worker: WorkerState, step: StepKey) -> bool:
+        """Whether a body that has not ended here yet may change files. One that is not known may."""
+        begun, opened = self.begun.get(step), worker.open.get(step)
+        if begun is not None:
+            return begun[2].changes
+        return opened is None or opened.may_change_files
+
     def done(self, peer: Peer, worker: WorkerState, done: f.Done) -> None:
         """A body ended in its worker."""
         step = (done.p, done.n)
@@ -205,6 +213,7 @@ class BodyDesk(Desk, StepHandler):
             timeout_s=opened.timeout_s or 0.0,
             max_crashes=opened.max_crashes,
             cleanup=opened.cleanup,
+            changes=opened.changes,
         )
         self._start_when_due(worker, opened, begin)
 

@@ -84,7 +84,14 @@ class CommandDesk(Desk, StepHandler):
         args = self.decode(step.a, s.ShellArgs)
         limit, source = self.limit("shell", args.timeout_s)
         is_durable_first = args.once or args.live
-        opened = self.open_step(step, once=args.once, timeout_s=limit, attempt=attempt, sync=is_durable_first)
+        opened = self.open_step(
+            step,
+            once=args.once,
+            timeout_s=limit,
+            attempt=attempt,
+            changes=args.changes,
+            sync=is_durable_first,
+        )
         job = self._jobs.begin(worker, opened, StopShell)
         self._jobs.watch(job, ShellTimeoutError("shell", limit, source, args.words))
         key = self.turn.key(worker, step.p, step.n)

@@ -128,6 +128,7 @@ class Desk:
         reserved_usd: float = 0.0,
         reserved: Units = NONE,
         attempt: int = 1,
+        changes: bool = True,
         sync: bool = False,
     ) -> OpenStep:
         """A step is under way."""
@@ -146,6 +147,7 @@ class Desk:
             reserved=reserved or None,
             cleanup=step.cleanup,
             site=step.site,
+            changes=changes,
         )
         return self.turn.open_step(data, asked, sync=sync)
 

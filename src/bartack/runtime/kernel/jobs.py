@@ -98,6 +98,11 @@ class Jobs(Desk):
         """Whether a step has work under way, so that a restarted worker only has to wait."""
         return opened.key in self._by_step
 
+    def may_change_files(self, token: int) -> bool:
+        """Whether work may change files of the workspace. What is not known may."""
+        job = self._jobs.get(token)
+        return job is None or job.step.may_change_files
+
     def hold(self, token: int) -> tuple[str, StepKey | None]:
         """Work has ended, and its outcome waits for a copy: its time is not over meanwhile. Returns its worker and its step."""
         job = self._jobs.get(token)

@@ -202,6 +202,8 @@ class Begin(Frame, tag="begin"):
     a: Raw = Raw(b"{}")
     cleanup: bool = False
     """See ``Step.cleanup``."""
+    changes: bool = True
+    """Whether it may change files of the workspace."""
     since: int = 0
     """When the body began, if the hub may read this frame much later: microseconds since 1970, UTC."""
 

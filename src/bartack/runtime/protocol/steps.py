@@ -69,7 +69,7 @@ BODIES: Final = frozenset({"body", "write", "append"})
 """Steps that are executed in the worker's own process."""
 
 CHANGING: Final = BODIES | {"shell", "think"}
-"""Steps that may change files of the workspace."""
+"""Steps that may change files of the workspace, unless the program says that one does not."""
 
 Meaning = Literal["agent", "command", "message", "wait", "code", "question"]
 """What a step is to people, in colours and lists: an agent works, a command runs, and so on."""
@@ -164,7 +164,8 @@ class ShellArgs(Args, frozen=True):
 
     The status of a form is a value even if its program was not found. ``shown`` is a form as people may read it, without secrets;
     ``live``: its output is shown while it runs, and only the end of it is kept. With ``kept_bytes`` at most that many
-    bytes of the end of each output are kept, and no secrets.
+    bytes of the end of each output are kept, and no secrets. ``changes``: they may change files of
+    the workspace. It is not compared with a recorded step.
     """
 
     pipeline: list[list[str]] = []
@@ -177,6 +178,7 @@ class ShellArgs(Args, frozen=True):
     check: bool = True
     once: bool = False
     kept_bytes: int = 0
+    changes: bool = True
 
     def __post_init__(self) -> None:
         if self.kept_bytes < 0:

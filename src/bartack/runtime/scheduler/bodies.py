@@ -155,6 +155,7 @@ class Bodies:
             grace_s=GRACE_S if options.is_async else 0.0,
             max_crashes=options.max_crashes,
             cleanup=op.cleanup,
+            changes=options.changes,
             since=time.time_ns() // 1000 if op.is_dated else 0,
         )
 

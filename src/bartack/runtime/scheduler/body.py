@@ -79,6 +79,7 @@ class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
     timeout_s: float | None = None
     max_crashes: int = 3
+    changes: bool = True
     is_async: bool = False
 
 

@@ -322,6 +322,8 @@ class StepStarted(EntryData, frozen=True, gc=False):
     """When a body really began, if that was before this entry: microseconds since 1970, UTC."""
     site: Site | None = None
     """Where in the program it is asked for, with ``delegate``, ``think`` and ``ask``; earlier versions did not keep it."""
+    changes: bool = True
+    """Whether it may change files, if it is of a kind that may."""
 
 
 class StepRetried(EntryData, frozen=True, gc=False):

@@ -256,6 +256,7 @@ class State:
             asked=value,
             site=data.site,
             cleanup=data.cleanup,
+            changes=data.changes,
             asked_us=first.asked_us if first else 0,
             asking=first.asking if first else None,
             limited_us=first.limited_us if first else 0,

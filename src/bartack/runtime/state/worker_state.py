@@ -64,6 +64,7 @@ class OpenStep(msgspec.Struct, gc=False):
     asked: Value = NO_VALUE
     site: Site | None = None
     cleanup: bool = False
+    changes: bool = True
     between: bool = False
     """An attempt failed and the next one has not begun: nothing of it is under way."""
     abort: Abort | None = None
@@ -116,7 +117,7 @@ class OpenStep(msgspec.Struct, gc=False):
     @property
     def may_change_files(self) -> bool:
         """Whether it may change files of the workspace."""
-        return self.step in CHANGING
+        return self.changes and self.step in CHANGING
 
     @property
     def in_worker(self) -> bool:

@@ -153,6 +153,29 @@ def test_commands_can_be_connected(hub: FakeHub) -> None:
     assert hub.said(f.Step)[0].about == "git log | head -3"
 
 
+@pytest.mark.requirement("fleet-copies-unneeded")
+def test_that_a_command_changes_nothing_can_be_added_to_a_program_later(hub: FakeHub) -> None:
+    async def before(ctx: Context) -> None:
+        await ctx.shell("git", "status")
+        await ctx.pipe(["git", "log"], ["head"], text=False)
+
+    async def after(ctx: Context) -> None:
+        await ctx.shell("git", "status", changes=False)
+        await ctx.pipe(["git", "log"], ["head"], text=False, changes=False)
+        await ctx.shell("git", "diff", changes=False)
+
+    hub.start(before)
+    for _ in range(2):
+        hub.answer(shell_outcome())
+    hub.start(after)
+    hub.answer(shell_outcome())
+
+    assert hub.result() is None
+    assert len(hub.said(f.Step)) == 3, "the first two are in the history"
+    assert asked(hub) == {"pipeline": [["git", "status"]]}
+    assert asked(hub, 2) == {"pipeline": [["git", "diff"]], "changes": False}
+
+
 def test_output_that_is_no_text(hub: FakeHub) -> None:
     async def as_bytes(ctx: Context) -> ShellBytes:
         return await ctx.shell("x", text=False)

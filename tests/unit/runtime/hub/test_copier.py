@@ -98,3 +98,22 @@ def test_a_copy_that_cannot_be_made_is_reported(stage: Copying) -> None:
     stage.take()
 
     assert main.answer(i) is not None
+
+
+def test_an_error_that_nobody_expected_is_reported_and_the_next_copy_is_made(
+    stage: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*words: object, **more: object) -> None:
+        raise ValueError("a mistake")
+
+    main = stage.begin()
+    with monkeypatch.context() as broken:
+        broken.setattr("bartack.runtime.hub.copier.open_copies", fail)
+        i = command(stage, main, 1)
+        stage.take()
+    assert main.answer(i) is None
+
+    stage.wait(1.1)
+    stage.take()
+
+    assert main.answer(i) is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
-from tests.unit.runtime.stage import Ask, Lines, Puppet, Role, Stage, Theatre, delegate, error, shell
+from tests.unit.runtime.stage import Ask, Lines, Puppet, Role, Stage, Theatre, delegate, error, raw, shell
 
 from bartack.errors import AgentError
 from bartack.journal import BlobRef, Entry
@@ -134,6 +134,94 @@ def test_steps_that_change_nothing_wait_for_no_copy(stage: Stage) -> None:
     i = main.step(2, "budget")
 
     assert main.answer(i) is not None
+    assert not stage.copying
+
+
+HARMLESS = s.ShellArgs(pipeline=[["git", "status"]], changes=False)
+
+
+def a_harmless_command(stage: Stage, main: Puppet) -> int:
+    i = main.step(1, "shell", HARMLESS)
+    stage.end_shell(ShellEnd(0))
+    return i
+
+
+def a_harmless_command_that_fails(stage: Stage, main: Puppet) -> int:
+    i = main.step(1, "shell", HARMLESS)
+    stage.end_shell(ShellEnd(1))
+    return i
+
+
+def a_harmless_body(stage: Stage, main: Puppet) -> int:
+    main.begin(1, changes=False)
+    return main.done(1, "done")
+
+
+def a_short_harmless_body(stage: Stage, main: Puppet) -> int:
+    """Its beginning and its end are read in the same turn."""
+    begin = f.Begin(p="main", n=1, step="body", fp="fp-body", changes=False)
+    done = f.Done(i=1, p="main", n=1, step="body", fp="fp-body", v=raw("done"))
+
+    def both(core: Core) -> None:
+        core.frame(main.number, begin)
+        core.frame(main.number, done)
+
+    stage.hub.post(both)
+    stage.hub.run_ready()
+    return 1
+
+
+def a_harmless_body_that_is_tried_again(stage: Stage, main: Puppet) -> int:
+    main.begin(1, changes=False)
+    again = main.done(1, e=error(), retry_in_s=5.0)
+    stage.wait(6)
+    assert main.answer(again) is not None
+    return main.done(1, "done", attempt=2)
+
+
+UNCHANGING = [
+    a_harmless_command,
+    a_harmless_command_that_fails,
+    a_harmless_body,
+    a_short_harmless_body,
+    a_harmless_body_that_is_tried_again,
+]
+
+
+@pytest.mark.requirement("fleet-copies-unneeded")
+@pytest.mark.parametrize("step", UNCHANGING)
+def test_a_step_that_changes_nothing_by_its_own_account_waits_for_no_copy(
+    stage: Stage, step: Callable[[Stage, Puppet], int]
+) -> None:
+    main = stage.begin()
+    i = step(stage, main)
+
+    assert main.answer(i) is not None
+    assert not stage.copying
+
+
+@pytest.mark.requirement("fleet-copies-unneeded")
+def test_a_long_step_that_changes_nothing_has_no_copies(stage: Stage) -> None:
+    main = stage.begin()
+    main.step(1, "shell", HARMLESS)
+    delegate(main, 2, ["a"])
+    stage.workers["main/2.1:a"].begin(1, changes=False)
+
+    stage.wait(60)
+
+    assert not stage.copying
+
+
+@pytest.mark.requirement("fleet-copies-unneeded")
+def test_what_an_open_step_says_of_files_may_change_when_it_is_executed_again(stage: Stage) -> None:
+    main = stage.begin()
+    shell(main, 1)
+
+    after = stage.again()
+    i = after.step(1, "shell", HARMLESS)
+    stage.end_shell(ShellEnd(0))
+
+    assert after.answer(i) is not None
     assert not stage.copying
 
 
@@ -361,6 +449,36 @@ def two_commands() -> Lines:
     yield Ask("body", None, 1)
     yield Ask("shell", s.ShellArgs(pipeline=[["two"]]))
     return None
+
+
+def one_that_lies() -> Lines:
+    yield Ask("shell", s.ShellArgs(pipeline=[["one"]]))
+    yield Ask("shell", s.ShellArgs(pipeline=[["lie"]], changes=False))
+    yield Ask("sleep", s.SleepArgs(seconds=5.0))
+    yield Ask("shell", s.ShellArgs(pipeline=[["two"]]))
+    return None
+
+
+@pytest.mark.requirement("fleet-copies-unneeded")
+def test_what_a_step_has_changed_in_spite_of_its_word_is_part_of_the_next_copy_and_of_no_earlier_one() -> (
+    None
+):
+    store, copies, clock = MemoryStore(), dict[str, frozenset[str]](), VirtualClock()
+    roles: dict[str, Role] = {"main": one_that_lies}
+    here = Machines(roles, store, copies, clock)
+    here.begin()
+    here.hub.run_ready()
+    here.hub.flush()
+    one, lie, two = (here.core.turn.key(here.core.state.workers["main"], "main", n) for n in (1, 2, 4))
+    assert here.files == {one, lie}
+
+    there = Machines(roles, store, copies, clock)
+    assert there.files == {one}, "the files of the latest copy are there, and nothing else"
+    there.begin()
+    assert there.play() == "completed"
+
+    assert len(there.executed) == 1, "a finished step is not executed again, whatever it said"
+    assert copies[f"copy-{len(copies)}"] == {one, two}
 
 
 ROLES: dict[str, Role] = {"main": first, "a": two_commands, "b": two_commands}

@@ -134,6 +134,30 @@ def test_a_body_is_framed_by_begin_and_done(hub: FakeHub) -> None:
     assert bytes(cast("msgspec.Raw", done.v)) == b"42"
 
 
+@step(name="look-up")
+def look_up() -> int:
+    return 1
+
+
+@step(name="look-up", changes=False)
+def only_look_up() -> int:
+    return 2
+
+
+@pytest.mark.requirement("fleet-copies-unneeded")
+def test_that_a_body_changes_nothing_can_be_added_to_a_program_later(hub: FakeHub) -> None:
+    async def before(ctx: Context) -> int:
+        return await look_up()
+
+    async def after(ctx: Context) -> list[int]:
+        return [await only_look_up(), await only_look_up()]
+
+    hub.run(before)
+
+    assert hub.run(after) == [1, 2]
+    assert [begin.changes for begin in hub.said(f.Begin)] == [True, False]
+
+
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """The monotonic clock goes on by 7 ms each time that it is read."""

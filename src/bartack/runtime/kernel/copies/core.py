@@ -68,7 +68,11 @@ class CopyingCore(Core):
 
     def _hold_done(self, peer: Peer, worker: WorkerState, frame: f.Done) -> None:
         """A body ended in its worker."""
-        self.copies.hold(worker.path, (frame.p, frame.n), partial(self._take_held, peer.number, frame))
+        step = (frame.p, frame.n)
+        if self.bodies.may_change_files(worker, step):
+            self.copies.hold(worker.path, step, partial(self._take_held, peer.number, frame))
+        else:
+            self._takers_after[f.Done](peer, worker, frame)
 
     def _take_end(self, peer: Peer, worker: WorkerState, frame: f.Result | f.Failed) -> None:
         """A worker ended; what is held of it comes first."""
@@ -108,8 +112,12 @@ class CopyingCore(Core):
             gone()
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
-        """See ``Core.shell_ended``; held."""
-        self.copies.hold(*self.jobs.hold(token), partial(super().shell_ended, token, end))
+        """See ``Core.shell_ended``; held if the command may have changed files."""
+        finish = partial(super().shell_ended, token, end)
+        if self.jobs.may_change_files(token):
+            self.copies.hold(*self.jobs.hold(token), finish)
+        else:
+            finish()
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """See ``Core.prompt_ended``; held."""

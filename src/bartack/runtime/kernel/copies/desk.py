@@ -7,6 +7,8 @@ when a copy is made that began after it. Then the outcomes and the copy are one 
 - One copy is made at a time. What ends meanwhile waits for the next one, and shares it with all that does: a copy that had begun
   may have read the files before.
 - If the files are as they were, there is no entry, and the steps just finish.
+- A step of which the program says that it changes nothing (``changes=False``) is not held. If it changed files all the same, they
+  are part of the next copy, and lost with the machine before that.
 - What the process of a worker does after an end that is held is held, too, if the order matters: its result, and its own end.
 - Until then the steps are open. If the hub dies, they are executed again, like all open steps.
 - While a step takes long, there is a copy from time to time, marked ``during``.
