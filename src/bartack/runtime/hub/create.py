@@ -33,10 +33,12 @@ from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
 from bartack.runtime.hub.machine import check_machine
 from bartack.runtime.program.check import check_sources
+from bartack.runtime.program.environment import read_lock
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import pin, read_sources
 from bartack.runtime.program.source import find_program
 from bartack.runtime.protocol.probing import ProbeRequest
+from bartack.runtime.protocol.source_places import is_own
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.inside import find_enclosing
 from bartack.runtime.rundir.layout import RunDir
@@ -125,6 +127,7 @@ def create_run(
         ScriptError: The script of a scripted agent cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
+        ConfigError: Nodes are to make its environment, and its project has no lock file for that; no run was made.
         WorkspaceCarryError: Its workspace is too large to travel; no run was made.
         WorkspaceKeepError: Its workspace cannot be copied; no run was made.
     """
@@ -161,6 +164,11 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
     warnings = check_sources(sources, root) or finding.warnings
     _check_agents(finding.agents, config, workspace)
     check_telemetry(config)
+    rule = config.run.environment
+    if is_own(str(file)) and rule == "uv":
+        rule = "same"  # the pipeline is no program of the project, and not for nodes
+    if rule == "uv":
+        sources |= read_lock(root, account)
     inside = find_enclosing(os.getpid())
     created = e.RunCreated(
         run="",
@@ -172,6 +180,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         seed=secrets.randbelow(2**32),
         no_input=request.no_input,
         environment=finding.environment,
+        environment_rule=rule,
         argv=request.argv,
         project=config.project_name(workspace),
         inside="" if inside is None else inside.run,
