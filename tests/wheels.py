@@ -43,8 +43,11 @@ def install_package(site: Path, version: str, name: str = GREETING) -> None:
 
 
 def write_wheel(folder: Path, version: str, name: str = GREETING) -> None:
-    """Write the wheel of a module of one line."""
-    _write_wheel(folder, name, version, {f"{name}.py": f"VERSION = {version!r}\n"})
+    """Write the wheel of a module with its version and of the program ``greet``, which prints that."""
+    module = f"VERSION = {version!r}\n\n\ndef main():\n    print(VERSION)\n"
+    scripts = f"[console_scripts]\ngreet = {name}:main\n"
+    files = {f"{name}.py": module, f"{name}-{version}.dist-info/entry_points.txt": scripts}
+    _write_wheel(folder, name, version, files)
 
 
 def write_own_wheel(folder: Path) -> None:

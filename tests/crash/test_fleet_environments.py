@@ -72,14 +72,20 @@ def fleet(tmp_path: Path) -> Iterator[Equipped]:
     made.close()
 
 
+@pytest.mark.requirement("environment-is-compared")
 @pytest.mark.requirement("environment-strict-nodes")
-def test_nodes_with_other_versions_refuse_a_strict_run_until_a_person_resumes_it(fleet: Equipped) -> None:
+def test_nodes_with_other_versions_note_that_or_refuse_the_run_until_a_person_resumes_it(
+    fleet: Equipped,
+) -> None:
     install_package(fleet.of_people, "1.0")
     install_package(fleet.of_nodes, "1.1")
-    fleet.prepare(GREETED, "strict")
+    fleet.prepare(GREETED, "same")
     fleet.node("one")
     fleet.node("two")
+    assert "1.1" in fleet.call("run", "--on", fleet.url, "greets.py").splitlines()
+    assert "greeting is 1.1 and was 1.0" in fleet.hub_log()
 
+    fleet.prepare(GREETED, "strict")
     fleet.call("run", "--detach", "--on", fleet.url, "greets.py")
     until(lambda: fleet.state()[0] == "held", "both nodes to refuse it")
     state, refused, reason = fleet.state()

@@ -11,6 +11,7 @@ from tests.wheels import install_package
 
 from bartack.config.load import load_config
 from bartack.runtime.hub.create import RunRequest, create_run
+from bartack.runtime.program.update import update_program
 from bartack.runtime.rundir.find import read_state
 
 PROGRAM = """\
@@ -82,7 +83,7 @@ def test_a_strict_run_is_refused_until_a_person_accepts_the_versions_that_are_he
 
 
 @pytest.mark.requirement("environment-uv-submission")
-def test_a_lock_file_is_kept_with_the_program(tmp_path: Path) -> None:
+def test_a_lock_file_is_kept_with_the_program_and_an_update_takes_the_changed_one(tmp_path: Path) -> None:
     program = PROGRAM.replace("import greeting", "").replace("greeting.VERSION", "''")
     (tmp_path / "one.py").write_text(program, "utf-8")
     for name in ("pyproject.toml", "uv.lock"):
@@ -95,3 +96,7 @@ def test_a_lock_file_is_kept_with_the_program(tmp_path: Path) -> None:
     assert created.environment_rule == "uv"
     assert (run.program / "uv.lock").read_text("utf-8") == "# uv.lock\n"
     assert (run.program / "pyproject.toml").read_text("utf-8") == "# pyproject.toml\n"
+
+    (tmp_path / "uv.lock").write_text("# another\n", "utf-8")
+    update_program(run)
+    assert (run.program / "uv.lock").read_text("utf-8") == "# another\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -135,9 +136,8 @@ def test_runs_that_begin_together_wait_for_one_environment(tmp_path: Path, envir
     maker = Maker(gate=gate)
     environments = Environments(tmp_path / "made", environ, print, maker)
     found: list[Interpreter] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(used(environments, a_run(tmp_path)))) for _ in range(3)
-    ]
+    run = a_run(tmp_path)
+    threads = [threading.Thread(target=lambda: found.append(used(environments, run))) for _ in range(3)]
     for thread in threads:
         thread.start()
     assert maker.started.wait(PATIENCE_S)
@@ -209,6 +209,7 @@ def test_an_environment_goes_when_no_run_has_used_it_for_a_week(
 
         assert names(directory) == [busy.name]
     now_us = (busy / MADE).stat().st_mtime_ns // 1000
+    assert now_us > UNUSED_US, "the end of a run is a use"
     assert environments.remove_unused(now_us + UNUSED_US) == []
     assert environments.remove_unused(now_us + UNUSED_US + DAY_US) == [busy.name]
     assert names(directory) == []
@@ -224,7 +225,9 @@ def test_an_environment_that_is_being_made_is_not_removed(tmp_path: Path, enviro
     thread.start()
     assert maker.started.wait(PATIENCE_S)
 
+    before = names(tmp_path / "made")
     assert environments.remove_unused(2**60) == []
+    assert names(tmp_path / "made") == before
 
     gate.set()
     thread.join(PATIENCE_S)
@@ -300,8 +303,8 @@ def test_uv_makes_an_environment_that_can_be_moved(tmp_path: Path) -> None:
 
     assert made == WHOLE
     moved = Path(order.place).rename(tmp_path / "moved")
-    assert list(moved.glob("lib/python*/site-packages/greeting.py"))
-    assert os.access(moved / "bin" / "python", os.X_OK)
+    said = subprocess.run([moved / "bin" / "greet"], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "1.2\n"
 
 
 @pytest.mark.requirement("environment-uv-refused")

@@ -28,18 +28,19 @@ _CREDENTIAL: Final = re.compile(rb"[a-z+]://[^/\s\"'@:]*:[^/\s\"'@]+@")
 
 def installed_version(name: str) -> str:
     """The version of a package that this process can import; empty if it has none."""
-    import importlib.metadata  # noqa: PLC0415 - most runs are never compared with an environment
-    import platform  # noqa: PLC0415 - likewise
-
     match name:
         case "python":
+            import platform  # noqa: PLC0415 - a run that begins here is not compared with anything
+
             return platform.python_version()
         case "bartack":
             return __version__
         case _:
+            from importlib import metadata  # noqa: PLC0415 - likewise
+
             try:
-                return importlib.metadata.version(name)
-            except (importlib.metadata.PackageNotFoundError, ValueError):
+                return metadata.version(name)
+            except (metadata.PackageNotFoundError, ValueError):
                 return ""
 
 
