@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+MAKE_S: Final = 1800.0
+"""How long an environment may take: packages may be built, or come over a slow connection."""
 MOST_LINES: Final = 8
 """The last lines of the errors of uv, which name the problem."""
 NOT_FOR_UV: Final = frozenset(
@@ -97,13 +99,20 @@ def make(order: MakeOrder, environ: Mapping[str, str]) -> Made:
             problem=f"Bartack cannot be used in it; add it to the project with 'uv add bartack' ({reason})"
         )
     version, _, reads = found.stdout.decode().strip().rpartition(" ")
-    os.sync()  # whoever finds it takes it for whole, also after a power cut
+    os.sync()  # what has its name is whole, also after a power cut
     return Made(bartack=version, reads=int(reads))
 
 
 def _run(words: Sequence[str], cwd: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(  # bartack: allow[unsupervised_process] it ends with the guardians of this process  # noqa: S603 - no shell
-        words, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    # The node ends this process before the time is over.
+    return subprocess.run(  # bartack: allow[unsupervised_process] guardians of this process end it  # noqa: S603 - no shell
+        words,
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=2 * MAKE_S,
     )
 
 

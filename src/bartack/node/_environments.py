@@ -33,7 +33,7 @@ from bartack.core.redact import Redactor
 from bartack.core.trust import make_private
 from bartack.depot.taken import READS
 from bartack.errors import EnvironmentUnavailableError
-from bartack.node._environment_maker import Made, MakeOrder
+from bartack.node._environment_maker import MAKE_S, Made, MakeOrder
 from bartack.runtime.program.environment import LOCK, PROJECT
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.entries import RunCreated
@@ -43,8 +43,6 @@ MAKER: Final = "bartack.node._environment_maker"
 MADE: Final = "bartack.json"
 MAKING: Final = ".making-"
 LOST: Final = ".lost-"
-MAKE_S: Final = 1800.0
-"""How long an environment may take: packages may be built, or come over a slow connection."""
 UNUSED_US: Final = 7 * 24 * 3600 * 1_000_000
 """How long an environment stays that no run uses."""
 LOOK_S: Final = 0.2

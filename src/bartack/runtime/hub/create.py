@@ -33,7 +33,7 @@ from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
 from bartack.runtime.hub.machine import check_machine
 from bartack.runtime.program.check import check_sources
-from bartack.runtime.program.environment import read_lock
+from bartack.runtime.program.environment import Rule, read_lock
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import pin, read_sources
 from bartack.runtime.program.source import find_program
@@ -164,11 +164,6 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
     warnings = check_sources(sources, root) or finding.warnings
     _check_agents(finding.agents, config, workspace)
     check_telemetry(config)
-    rule = config.run.environment
-    if is_own(str(file)) and rule == "uv":
-        rule = "same"  # the pipeline is no program of the project, and not for nodes
-    if rule == "uv":
-        sources |= read_lock(root, account)
     inside = find_enclosing(os.getpid())
     created = e.RunCreated(
         run="",
@@ -180,7 +175,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         seed=secrets.randbelow(2**32),
         no_input=request.no_input,
         environment=finding.environment,
-        environment_rule=rule,
+        environment_rule=_rule_of(file, config),
         argv=request.argv,
         project=config.project_name(workspace),
         inside="" if inside is None else inside.run,
@@ -192,7 +187,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         start_key=request.start_key,
     )
     return Plan(
-        sources=sources,
+        sources=sources | read_lock(created.environment_rule, root, account),
         created=created,
         arguments=msgspec.json.encode(finding.call or CallArgs()),
         state_dir=config.state_dir(workspace).absolute(),
@@ -205,6 +200,12 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         ],
         warnings=warnings,
     )
+
+
+def _rule_of(file: Path, config: Config) -> Rule:
+    """What the versions of a run are for: nodes do not run the pipeline, and its program does not belong to the project."""
+    rule = config.run.environment
+    return "same" if rule == "uv" and is_own(str(file)) else rule
 
 
 def _account(request: RunRequest, workspace: Path, config: Config) -> Account | None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from bartack._version import __version__
 from bartack.core.accounts import Account
 from bartack.errors import ConfigError, EnvironmentMismatchError
 from bartack.runtime.program.pin import read_sources
 
+Rule = Literal["same", "strict", "uv"]
 LOCK: Final = "uv.lock"
 PROJECT: Final = "pyproject.toml"
 _SETTING: Final = "bartack.toml: run.environment"
@@ -65,10 +66,11 @@ def check_environment(run_id: str, recorded: Mapping[str, str]) -> None:
         raise EnvironmentMismatchError(run_id, differences)
 
 
-def read_lock(root: Path, account: Account | None = None) -> dict[str, bytes]:
-    """The files from which uv makes the environment of a project, by their names.
+def read_lock(rule: Rule, root: Path, account: Account | None = None) -> dict[str, bytes]:
+    """The files from which uv makes the environment of a project, by their names; none unless the rule is ``uv``.
 
     Args:
+        rule: What the versions of a run are for.
         root: The root of the project.
         account: See ``read_sources``.
 
@@ -76,6 +78,8 @@ def read_lock(root: Path, account: Account | None = None) -> dict[str, bytes]:
         ConfigError: One of them is missing, or has a password in it.
         ProgramImportError: One of them cannot be read.
     """
+    if rule != "uv":
+        return {}
     missing = [name for name in (PROJECT, LOCK) if not (root / name).is_file()]
     if missing:
         problem = (

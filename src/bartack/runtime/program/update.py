@@ -57,8 +57,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         folder = os.path.relpath(file.parent, root)
         sources = read_sources(result.files, root, account)
         check_sources(sources, root)
-        if state.run.environment_rule == "uv":
-            sources |= read_lock(root, account)
+        sources |= read_lock(state.run.environment_rule, root, account)
         _keep_module_name(module, result, os.path.join(folder, file.name), sources)
         finish_update(run.path, state.next_program)
         waiting = prepare_update(run.path, sources, journal.fence)

@@ -43,7 +43,7 @@ def test_a_missing_file_is_named_with_the_command_that_makes_it(tmp_path: Path, 
         (tmp_path / name).touch()
 
     with pytest.raises(ConfigError, match=rf"no {missing}; run 'uv lock'"):
-        read_lock(tmp_path)
+        read_lock("uv", tmp_path)
 
 
 @pytest.mark.requirement("environment-uv-credentials")
@@ -51,9 +51,9 @@ def test_a_missing_file_is_named_with_the_command_that_makes_it(tmp_path: Path, 
 def test_a_password_in_a_url_is_not_kept(tmp_path: Path, name: str) -> None:
     for file in ("pyproject.toml", "uv.lock"):
         (tmp_path / file).write_text('url = "https://index.example/simple"\ngit = "git+ssh://git@host/it"\n')
-    assert set(read_lock(tmp_path)) == {"pyproject.toml", "uv.lock"}
+    assert set(read_lock("uv", tmp_path)) == {"pyproject.toml", "uv.lock"}
 
     (tmp_path / name).write_text('url = "https://me:pass-word@index.example/simple"\n')
     with pytest.raises(ConfigError, match="a URL with a password") as caught:
-        read_lock(tmp_path)
+        read_lock("uv", tmp_path)
     assert "pass-word" not in str(caught.value)
