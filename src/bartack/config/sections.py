@@ -139,19 +139,24 @@ class BudgetConfig(Section, frozen=True):
 
 
 class RunConfig(Section, frozen=True):
-    """The section ``run``: which nodes of a database take a run, and whose run it is there. Options of the command override it.
+    """The section ``run``: which nodes of a database take a run, whose run it is there, and with which packages it continues.
+
+    Options of the command override it.
 
     Attributes:
         team: Whose run it is.
         pool: Only nodes of this pool take it.
         needs: Only nodes with these labels take it.
         priority: Runs with a higher one are taken first.
+        environment: Where a run is continued with other versions of packages than it was started with, that is noted (``same``) or
+            refused (``strict``); or nodes install the versions in ``uv.lock`` (``uv``).
     """
 
     team: Line = "default"
     pool: Line = "default"
     needs: list[Line] = []
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    environment: Literal["same", "strict", "uv"] = "same"
 
 
 class NodeConfig(Section, frozen=True):

@@ -85,7 +85,9 @@
     │   ├── RecordingError               BT354
     │   ├── WorkspaceCarryError          BT355
     │   ├── WorkspaceKeepError           BT356
-    │   └── RequestLateError             BT357
+    │   ├── RequestLateError             BT357
+    │   ├── EnvironmentMismatchError     BT358
+    │   └── EnvironmentUnavailableError  BT359
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

@@ -669,6 +669,33 @@ class RequestLateError(RunError, code="BT357", retryable=True):
     remedy = "Send it again. 'bartack nodes list --on DATABASE' shows whether there is a node that can run the run."
 
 
+@message()
+class EnvironmentMismatchError(RunError, code="BT358"):
+    """A run that continues only with the versions that it was started with would get others. Nothing was executed."""
+
+    run: str
+    differences: tuple[str, ...]
+    remedy = (
+        "Install the versions that the run was started with. Or let it continue with those that are installed where you are: "
+        "'bartack resume RUN --update' records them, if the program still matches the recorded steps."
+    )
+
+    def describe(self) -> str:
+        return f"{self.run} needs the environment that it was started in: {', '.join(self.differences)}"
+
+
+@message("the environment of {run} cannot be made: {problem}")
+class EnvironmentUnavailableError(RunError, code="BT359"):
+    """A node could not make the environment of a run from its uv.lock, or Bartack in that environment does not fit the node."""
+
+    run: str
+    problem: str
+    remedy = (
+        "Fix the problem that the message names on the node, then run 'bartack resume RUN --on DATABASE'. If it is one of "
+        "pyproject.toml, run 'uv lock', and give the run the new files: 'bartack resume RUN --update --on DATABASE'."
+    )
+
+
 class NodeError(BartackError, code="BT360"):
     """Something is wrong with the node of this user, its queue or its schedules."""
 

@@ -5,7 +5,7 @@ it, ``_hubs.py`` starts and watches the hubs, ``_guard.py`` keeps what a run rai
 process that has imported everything, ``_start.py`` starts and stops the node from outside. ``_schedules.py`` starts runs at
 fixed times, and says why one time makes one run, whatever is killed when. ``_notices.py`` notifies people of what is held, and
 ``_service.py`` makes the node a service of the system. ``fleet.py`` is a node of a database, one of many;
-``_fleet_core.py`` decides for it, without I/O.
+``_fleet_core.py`` decides for it, without I/O, and ``_environments.py`` makes the environments of runs that bring a lock file.
 """
 
 from __future__ import annotations

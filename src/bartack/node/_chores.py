@@ -73,6 +73,7 @@ class Chores(Closing):
         runs: Where the directories of runs are.
         pauses: Where runs of this user note until when agents take no calls.
         put_aside: Renames the directory of a run that the node needs no more.
+        remove_unused: Removes environments that no run has used for long, as of a time.
         say: Takes a line about what was done.
         wake: Called when ``misfit`` is known.
         clock: What time it is on this machine.
@@ -86,6 +87,7 @@ class Chores(Closing):
         runs: Path,
         pauses: Path,
         put_aside: PutAside,
+        remove_unused: Callable[[int], object],
         *,
         say: Say,
         wake: Callable[[], object],
@@ -98,6 +100,7 @@ class Chores(Closing):
         self._runs = runs
         self._pauses = pauses
         self._put_aside = put_aside
+        self._remove_unused = remove_unused
         self._say = say
         self._wake = wake
         self._clock = clock or SystemClock()
@@ -124,6 +127,7 @@ class Chores(Closing):
             looks += 1
             if looks % TIDY_EVERY == 0:
                 self._try(self._tidy)
+                self._try(self._tidy_environments)
 
     def _try(self, do: Callable[[], object]) -> None:
         try:
@@ -156,6 +160,9 @@ class Chores(Closing):
 
     def _tidy(self) -> None:
         remove_lost(self._runs, self._put_aside, self._clock.now_us())
+
+    def _tidy_environments(self) -> None:
+        self._remove_unused(self._clock.now_us())
 
 
 def _following(schedule: FleetSchedule, after_us: int) -> int:

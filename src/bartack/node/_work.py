@@ -11,9 +11,8 @@ import errno
 import os
 import select
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from bartack.depot.link import NodeLink
 from bartack.depot.taken import Taken
 from bartack.errors import (
     DepotUnavailableError,
+    EnvironmentUnavailableError,
     JournalFullError,
     JournalLockedError,
     JournalLostError,
@@ -34,15 +34,18 @@ from bartack.errors import (
     TreeLockedError,
 )
 from bartack.node._core import Ending
+from bartack.node._environments import Environments, Interpreter, NotNeededError
 from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, WorkEnd
 from bartack.node._hubs import Hub, RealHubs
 from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
 from bartack.runtime.hub.forwarding import RequestForwarder
 from bartack.runtime.rundir.find import TERMINAL, read_state
 from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.run_state import State
 from bartack.supervision.process.lock import take_tree_lock
 
 LOOK_S: Final = 1.0
+STOPS: Final = "its node stops"
 WORKSPACES: Final = "work"
 """The directory beside those of runs with the workspaces of runs that keep copies of them."""
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
@@ -52,12 +55,12 @@ TREE_S: Final = 30.0
 
 
 def spawn_linked(
-    link: NodeLink, fence: int, lease: int, order: HubOrder, log: int, report: int
+    link: NodeLink, fence: int, lease: int, python: str, order: HubOrder, log: int, report: int
 ) -> HubProcess:
     """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
     with link.starting() as fds:
         process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends with its link  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-P", "-s", "-m", order.module, *order.words],
+            [python, "-P", "-s", "-m", order.module, *order.words],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -92,7 +95,7 @@ class RunWork:
         fleet: The node, in the database.
         runs: Where the directories of runs are.
         lease: The descriptor of the lease page.
-        environ: The environment of the hub.
+        environments: With what the hub is started.
         rest_after_s: The hub stops when there is nothing to do for longer than this.
         say: Takes a line about what the node does.
         ended: Called in the thread when the work is over.
@@ -105,7 +108,7 @@ class RunWork:
         runs: Path,
         lease: int,
         *,
-        environ: Mapping[str, str],
+        environments: Environments,
         rest_after_s: float,
         say: Callable[[str], object],
         ended: Callable[[Taken, WorkEnd], object],
@@ -114,7 +117,7 @@ class RunWork:
         self._fleet = fleet
         self._runs = runs
         self._lease = lease
-        self._environ = environ
+        self._environments = environments
         self._rest_after_s = rest_after_s
         self._say = say
         self._ended = ended
@@ -167,6 +170,10 @@ class RunWork:
             end = Postponed(f"the database did not answer: {error}")
         except JournalLostError as error:
             end = Rewound(f"{error}; {self._runs / self.taken.id} may have them: move it away to do without")
+        except NotNeededError:
+            end = Postponed(STOPS)
+        except EnvironmentUnavailableError as error:
+            end = CannotRun(f"{error.code}: {error}")
         except (JournalFullError, JournalSyncError, JournalLockedError) as error:
             end = Postponed(str(error))
         except OSError as error:
@@ -184,12 +191,19 @@ class RunWork:
             self._wait_for_tree(earlier)
         path = self._fleet.prepare(taken, self._runs)
         run = RunDir(path)
-        job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
+        state = read_state(run)
+        assert state.run is not None
+        job = Job(run=taken.id, path=str(path), workspace=self._workspace(run, state))
+        with self._environments.use(run, state.run, self._is_needed) as interpreter:
+            return self._run_hub(run, job, interpreter)
+
+    def _run_hub(self, run: RunDir, job: Job, interpreter: Interpreter) -> WorkEnd:
+        taken = self.taken
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
-        link = NodeLink(partial(self._fleet.take, taken, path), self._call)
-        spawn = partial(spawn_linked, link, taken.fence, self._lease)
-        hubs = RealHubs(self._environ, spawn, self._rest_after_s, moves=True)
+        link = NodeLink(partial(self._fleet.take, taken, run.path), self._call)
+        spawn = partial(spawn_linked, link, taken.fence, self._lease, interpreter.python)
+        hubs = RealHubs(interpreter.environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
         ending: Ending | None = None
         try:
@@ -197,7 +211,7 @@ class RunWork:
                 with self._mutex:
                     self._link = link
                     if self._is_stopping:
-                        return Postponed("its node stops")
+                        return Postponed(STOPS)
                 started = hubs.start(job)
                 if isinstance(started, Ending):
                     ending = started
@@ -219,9 +233,12 @@ class RunWork:
             return True
         return self._fleet.call(self.taken, what, words)
 
-    def _workspace(self, run: RunDir) -> str:
+    def _is_needed(self) -> bool:
+        """Whether the node still wants to run it."""
+        return not self._is_stopping
+
+    def _workspace(self, run: RunDir, state: State) -> str:
         """Where the workspace of the run is on this machine: as its latest copy has it, if it keeps copies."""
-        state = read_state(run)
         if state.copies.latest is None:
             return run.workspace(state, None)
         from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - other runs start faster without it

@@ -39,6 +39,7 @@ from bartack.depot.timetable import Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningError, TreeLockedError
 from bartack.node._chores import LOST, Chores
 from bartack.node._core import REST_AFTER_S, Policy
+from bartack.node._environments import Environments
 from bartack.node._fleet_core import (
     DRAIN_S,
     HOLD_S,
@@ -127,20 +128,31 @@ class FleetSettings(NamedTuple):
         """Where the directories of runs are."""
         return self.seat / "runs"
 
+    @property
+    def environments(self) -> Path:
+        """Where the environments are that the node makes."""
+        return self.seat / "environments"
+
 
 class _Life:
     """What belongs to one life of a node: from the moment it joins until it leaves, or is declared dead.
 
     Args:
         settings: What the node needs to know.
+        environments: With what hubs are started.
         wake: Called when there is something to look at, in any thread.
         ended: Called when the work on a run is over, in the thread of that.
     """
 
     def __init__(
-        self, settings: FleetSettings, wake: Callable[[], object], ended: Callable[[Taken, WorkEnd], object]
+        self,
+        settings: FleetSettings,
+        environments: Environments,
+        wake: Callable[[], object],
+        ended: Callable[[Taken, WorkEnd], object],
     ) -> None:
         self._settings = settings
+        self._environments = environments
         self._ended = ended
         self._page, self._lease = LeasePage.create()
         facts = FleetFacts(
@@ -168,6 +180,7 @@ class _Life:
             settings.runs,
             user_home() / "pauses",
             self._put_aside,
+            environments.remove_unused,
             say=settings.say,
             wake=wake,
             clock=settings.clock,
@@ -206,7 +219,7 @@ class _Life:
             self.fleet,
             settings.runs,
             self._lease,
-            environ=settings.environ,
+            environments=self._environments,
             rest_after_s=settings.rest_after_s,
             say=settings.say,
             ended=self._ended,
@@ -258,6 +271,7 @@ class FleetLoop:
 
     def __init__(self, settings: FleetSettings) -> None:
         self._settings = settings
+        self._environments = Environments(settings.environments, settings.environ, settings.say)
         self._core = FleetCore(settings.slots, settings.policy, settings.hold_s, settings.drain_s)
         self._events = FleetEvents(settings.telemetry, settings.name, settings.slots)
         self._misfit: DepotSchemaError | None = None
@@ -344,7 +358,7 @@ class FleetLoop:
         """Send a statement to the database, and report its answer."""
         core = self._core
         if isinstance(statement, Join):
-            self._life = _Life(self._settings, self._wake, self._work_ended)
+            self._life = _Life(self._settings, self._environments, self._wake, self._work_ended)
             self._has_joined = True
             core.joined()
             self._events.joined(self._life.fleet.node.id)

@@ -70,7 +70,9 @@ class FakeTimetable:
 def working(worker: FakeWorker, timetable: FakeTimetable, said: list[str], runs: Path) -> Generator[Chores]:
     woken, team = threading.Event(), FakeTeam()
     places = cast("Team", team), cast("Timetable", timetable), runs, runs / "pauses"
-    with Chores(worker, *places, lambda path: None, say=said.append, wake=woken.set) as made:
+    with Chores(
+        worker, *places, lambda path: None, lambda now_us: None, say=said.append, wake=woken.set
+    ) as made:
         made.start()
         yield made
         assert woken.is_set() is (made.misfit is not None)

@@ -19,6 +19,7 @@ from bartack.errors import (
     JournalLockedError,
     JournalLostError,
 )
+from bartack.node._environments import Environments
 from bartack.node._fleet_core import CannotRun, Postponed, Rewound, WorkEnd
 from bartack.node._work import RunWork
 
@@ -44,7 +45,16 @@ def end_of(error: Exception, runs: Path) -> WorkEnd:
         ended.set()
 
     fleet = cast("Fleet", NotPrepared(error))
-    work = RunWork(RUN, fleet, runs, -1, environ={}, rest_after_s=60.0, say=print, ended=note)
+    work = RunWork(
+        RUN,
+        fleet,
+        runs,
+        -1,
+        environments=Environments(runs, {}, print),
+        rest_after_s=60.0,
+        say=print,
+        ended=note,
+    )
     assert ended.wait(5)
     assert work.join(5)
     return ends[0]

@@ -187,6 +187,14 @@ def wait_of(run: RunDir) -> Wait | None:
             return None
 
 
+def describe_wait(run: RunDir) -> str:
+    """What a run of a database that is not active waits for, with what a person can do about it; empty if it waits for nothing."""
+    wait = wait_of(run)
+    if wait is None or wait.state not in {"queued", "held"}:
+        return ""
+    return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
+
+
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:
     if given:
         context.meta[ON] = partial(show_runs_of, context, given)

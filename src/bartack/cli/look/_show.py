@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from bartack.cli.app._database import shows_database
+from bartack.cli.app._database import describe_wait, shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._runs import (
@@ -229,6 +229,7 @@ def _everything(run: RunDir, timeline: Timeline, steps: list[StepRecord]) -> dic
         "not_copied": state.copies.left_out,
         "crashes": [{"at": iso(crash.at), **msgspec.to_builtins(crash.report)} for crash in timeline.crashes],
         "failure": msgspec.to_builtins(state.failure),
+        "queue": "" if run.is_active() else describe_wait(run),
     }
 
 
@@ -248,6 +249,9 @@ def _write(
     took = human_time((state.last_at - state.created_at) / 1e6)
     name = "pipeline" if state.run.worker == PIPELINE else state.run.name
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(name)}  {took}")
+    waits = "" if run.is_active() else describe_wait(run)
+    if waits:
+        screen.line(printable(waits))
     if any(msgspec.structs.astuple(timeline.left_out)):
         screen.line(screen.paint(_left_out(run, timeline), "dim"))
     if story:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bartack.cli.app._database import shows_database, wait_of
+from bartack.cli.app._database import describe_wait, shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
@@ -272,16 +272,8 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
         rests_until=iso(state.rests_until) if state.rests_until and not active else "",
         rests_for="" if active else state.rests_for,
         pipeline=progress,
-        queue="" if active else _describe_wait(run),
+        queue="" if active else describe_wait(run),
     )
-
-
-def _describe_wait(run: RunDir) -> str:
-    """What a run of a database waits for, with what a person can do about it."""
-    wait = wait_of(run)
-    if wait is None or wait.state not in {"queued", "held"}:
-        return ""
-    return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
 
 
 def _worker(worker: WorkerState, state: State, *, active: bool) -> WorkerFacts:

@@ -33,10 +33,12 @@ from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
 from bartack.runtime.hub.machine import check_machine
 from bartack.runtime.program.check import check_sources
+from bartack.runtime.program.environment import Rule, read_lock
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import pin, read_sources
 from bartack.runtime.program.source import find_program
 from bartack.runtime.protocol.probing import ProbeRequest
+from bartack.runtime.protocol.source_places import is_own
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.inside import find_enclosing
 from bartack.runtime.rundir.layout import RunDir
@@ -125,6 +127,7 @@ def create_run(
         ScriptError: The script of a scripted agent cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
+        ConfigError: Nodes are to make its environment, and its project has no lock file for that; no run was made.
         WorkspaceCarryError: Its workspace is too large to travel; no run was made.
         WorkspaceKeepError: Its workspace cannot be copied; no run was made.
     """
@@ -172,6 +175,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         seed=secrets.randbelow(2**32),
         no_input=request.no_input,
         environment=finding.environment,
+        environment_rule=_rule_of(file, config),
         argv=request.argv,
         project=config.project_name(workspace),
         inside="" if inside is None else inside.run,
@@ -183,7 +187,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         start_key=request.start_key,
     )
     return Plan(
-        sources=sources,
+        sources=sources | read_lock(created.environment_rule, root, account),
         created=created,
         arguments=msgspec.json.encode(finding.call or CallArgs()),
         state_dir=config.state_dir(workspace).absolute(),
@@ -196,6 +200,12 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         ],
         warnings=warnings,
     )
+
+
+def _rule_of(file: Path, config: Config) -> Rule:
+    """What the versions of a run are for: nodes do not run the pipeline, and its program does not belong to the project."""
+    rule = config.run.environment
+    return "same" if rule == "uv" and is_own(str(file)) else rule
 
 
 def _account(request: RunRequest, workspace: Path, config: Config) -> Account | None:

@@ -30,6 +30,7 @@ from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core, check_decided
 from bartack.runtime.kernel.delegates import FinalCheck
 from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.program.environment import check_environment, find_differences
 from bartack.runtime.program.pin import finish_update
 from bartack.runtime.rundir.find import TERMINAL
 from bartack.runtime.rundir.inside import check_may_drive
@@ -105,6 +106,8 @@ def drive(
         BlobCorruptError: A large value of it is damaged; nothing was executed or changed.
         HubStoppedError: Another process runs it and is stopped.
         MachineError: This machine lacks something that every run needs; nothing was executed or changed.
+        EnvironmentMismatchError: Its settings allow only the versions that it was started with, and others are installed here;
+            nothing was executed or changed.
         ResumeRefusedError: It has ended for good, or needs a decision first.
         PeerRefusedError: This process belongs to a run that is not allowed to resume it.
         ForeignRunError: It came from elsewhere, and is not trusted.
@@ -178,7 +181,7 @@ def _drive(
         def begin(core: Core, orphans: Sequence[str]) -> None:
             if core.state.run is not None and core.state.run.workspace != place:
                 core.turn.record((e.RunMoved(workspace=place), NO_VALUE))
-            _note_secrets(core, digests, veil)
+            _note_changes(run, core, digests, veil)
             core.start(dead_us, unknown, orphans)
             take_in(run, core)
             if forwarder is not None:
@@ -286,6 +289,25 @@ def _make_ready(
     finish_update(run.path, state.next_program)
     observer.reopened(Reopened(journal.recovery, journal.loss, state))
     check_resumable(run, state, unknown)
+    if state.run.environment_rule == "strict":
+        check_environment(run.id, state.run.environment)
+
+
+def _note_changes(run: RunDir, core: Core, digests: Digests, veil: Veil) -> None:
+    """Report what is not as it was when the run was here, or was created."""
+    _note_secrets(core, digests, veil)
+    _note_environment(run, core)
+
+
+def _note_environment(run: RunDir, core: Core) -> None:
+    """Report other versions than the run was started with. A run that begins here has those of this process."""
+    state = core.state
+    if state.run is None or (state.hub == 0 and run.where is None):
+        return
+    differences = find_differences(state.run.environment)
+    if differences:
+        text = f"the environment is not the one that the run was started in: {', '.join(differences)}"
+        core.turn.after_commit(Show("note", "", text))
 
 
 def _note_secrets(core: Core, digests: Digests, veil: Veil) -> None:

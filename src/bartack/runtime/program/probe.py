@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.metadata
 import importlib.util
 import os
-import platform
 import re
 import sys
 import traceback
@@ -21,7 +19,6 @@ from typing import cast
 
 import msgspec
 
-from bartack._version import __version__
 from bartack.config.project import INIT, Module, Project, main_module
 from bartack.errors import (
     BartackError,
@@ -30,6 +27,7 @@ from bartack.errors import (
 )
 from bartack.runtime.context.decorators import Worker
 from bartack.runtime.program.arguments import bind, usage
+from bartack.runtime.program.environment import installed_version
 from bartack.runtime.program.imports import Closure, find_data, is_from_packages
 from bartack.runtime.protocol.exceptions import describe_error
 from bartack.runtime.protocol.probing import Kept, NotKept, ProbeRequest, ProbeResult, Taken
@@ -276,25 +274,23 @@ def taken(closure: Closure) -> list[Taken]:
         for name, place in closure.elsewhere.items()
         if is_from_packages(place) and not is_own(place) and not _is_site_hook(name)
     }
-    return [Taken(name, _version(name), os.path.dirname(place)) for name, place in sorted(found.items())]
+    return [
+        Taken(name, installed_version(name), os.path.dirname(place)) for name, place in sorted(found.items())
+    ]
 
 
 def _is_site_hook(name: str) -> bool:
     """Whether a module is one that every interpreter of an environment loads by itself, such as ``_distutils_hack``."""
-    return name in {"sitecustomize", "usercustomize"} or (name.startswith("_") and not _version(name))
+    return name in {"sitecustomize", "usercustomize"} or (
+        name.startswith("_") and not installed_version(name)
+    )
 
 
 def versions(environment: list[Taken]) -> dict[str, str]:
     """The versions of what the program runs with."""
     found = {one.module: one.version for one in environment if one.version and not one.module.startswith("_")}
-    return dict(sorted({**found, "python": platform.python_version(), "bartack": __version__}.items()))
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return ""
+    own = {name: installed_version(name) for name in ("python", "bartack")}
+    return dict(sorted({**found, **own}.items()))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from bartack.config.project import project_root
 from bartack.core.share import share_tree
 from bartack.errors import BartackError, ReplayMismatchError, ResumeRefusedError
 from bartack.runtime.program.check import check_sources
+from bartack.runtime.program.environment import read_lock
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import finish_update, prepare_update, read_sources
 from bartack.runtime.program.replay import Difference, check_replay
@@ -34,6 +35,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
         ProgramFaultError: The program has errors; the run keeps the program it had.
+        ConfigError: Nodes make its environment, and the project has no lock file for that; the run keeps the program it had.
         JournalLockedError: The run is active.
         JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
         HubStoppedError: A process runs the run and is stopped.
@@ -55,6 +57,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         folder = os.path.relpath(file.parent, root)
         sources = read_sources(result.files, root, account)
         check_sources(sources, root)
+        sources |= read_lock(state.run.environment_rule, root, account)
         _keep_module_name(module, result, os.path.join(folder, file.name), sources)
         finish_update(run.path, state.next_program)
         waiting = prepare_update(run.path, sources, journal.fence)

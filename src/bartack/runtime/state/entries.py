@@ -47,6 +47,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     no_input: bool = False
     environment: dict[str, str] = {}
     """Versions: Python, Bartack, the distributions that were imported."""
+    environment_rule: Literal["same", "strict", "uv"] = "same"
+    """What they are for where the run continues; see ``RunConfig.environment``."""
     forked_from: str = ""
     argv: list[str] = []
     """The arguments that were given on the command line."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,6 +14,8 @@ from bartack.supervision.parent.guardian import GRACE_S, guarded
 
 _END_S: Final = GRACE_S + 3.0
 """How long guardians may take to end everything."""
+LOOK_S: Final = 0.5
+"""How often to look whether the program is still needed."""
 
 
 class GuardedResult(NamedTuple):
@@ -31,8 +34,9 @@ def run_guarded(
     errors: int | None,
     timeout_s: float,
     account: Account | None = None,
+    is_needed: Callable[[], bool] | None = None,
 ) -> GuardedResult | None:
-    """Run a module of ours below guardians, and wait until nothing of it is left; ``None`` if it took too long.
+    """Run a module of ours below guardians, and wait until nothing of it is left; ``None`` if it took too long, or is not needed.
 
     Args:
         module: The module; it reads ``text`` as its input.
@@ -42,6 +46,7 @@ def run_guarded(
         errors: Where it writes errors; ``None`` for where this process does.
         timeout_s: How long it may take.
         account: The user that it runs as; the caller must be root then.
+        is_needed: Asked from time to time; the program is ended when it is not needed any more.
     """
     process = subprocess.Popen(  # bartack: allow[unsupervised_process] its guardians end with us  # noqa: S603 - our own module
         guarded("plain", "", module),
@@ -55,12 +60,27 @@ def run_guarded(
         extra_groups=None if account is None else account.groups,
     )
     try:
-        output, _ = process.communicate(text, timeout_s)
+        output = _await(process, text, timeout_s, is_needed)
     except subprocess.TimeoutExpired:
         return None
     finally:
         _end(process)
     return GuardedResult(process.returncode, output)
+
+
+def _await(
+    process: subprocess.Popen[bytes], text: bytes, timeout_s: float, is_needed: Callable[[], bool] | None
+) -> bytes:
+    if is_needed is None:
+        return process.communicate(text, timeout_s)[0]
+    limit, given = time.monotonic() + timeout_s, text or None
+    while True:
+        try:
+            return process.communicate(given, LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            given = None  # what is left of it is written by the next call
+            if time.monotonic() > limit or not is_needed():
+                raise
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
