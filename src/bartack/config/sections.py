@@ -451,11 +451,15 @@ class WorkspaceConfig(Section, frozen=True):
         carry: ``auto``: a copy travels with the run, with the history of its repository if that is not large; ``full``: always with
             it; ``none``: the run begins with an empty workspace; ``shared``: all nodes have it at the same path.
         include: Patterns of ignored files that are copied all the same.
+        setup: Words of a command that prepares it, once on each machine, when it was made from a copy.
+        setup_timeout_s: How long that may take.
         during_s: How often it is copied while a step takes long.
     """
 
     carry: Literal["auto", "full", "none", "shared"] = "auto"
     include: list[str] = []
+    setup: list[Word] = []
+    setup_timeout_s: Positive = 1800.0
     during_s: Annotated[float, Meta(ge=1.0, le=3600.0)] = 30.0
 
 

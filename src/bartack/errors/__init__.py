@@ -85,7 +85,8 @@
     │   ├── RecordingError               BT354
     │   ├── WorkspaceCarryError          BT355
     │   ├── WorkspaceKeepError           BT356
-    │   └── RequestLateError             BT357
+    │   ├── RequestLateError             BT357
+    │   └── WorkspaceSetupError          BT358
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

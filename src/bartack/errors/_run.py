@@ -669,6 +669,19 @@ class RequestLateError(RunError, code="BT357", retryable=True):
     remedy = "Send it again. 'bartack nodes list --on DATABASE' shows whether there is a node that can run the run."
 
 
+@message("the workspace of {run_id} was not prepared: {command}: {problem}")
+class WorkspaceSetupError(RunError, code="BT358"):
+    """The command ``workspace.setup`` failed on a machine that is to continue a run. Nothing of the run was executed."""
+
+    run_id: str
+    command: str
+    problem: str
+    remedy = (
+        "Fix what the message shows on that machine, or let a machine take the run that has what the command needs (run.needs). "
+        "Then resume the run. All output of the command is in setup.log of the run's directory there."
+    )
+
+
 class NodeError(BartackError, code="BT360"):
     """Something is wrong with the node of this user, its queue or its schedules."""
 

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.config.load import kept_sets, load_kept_config
 from bartack.core.disk import is_disk_trouble
 from bartack.depot import Job
 from bartack.depot.fleet import Fleet
@@ -38,6 +39,7 @@ from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, Wo
 from bartack.node._hubs import Hub, RealHubs
 from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
 from bartack.runtime.hub.forwarding import RequestForwarder
+from bartack.runtime.hub.workspace.prepared import Prepared
 from bartack.runtime.rundir.find import TERMINAL, read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
@@ -52,7 +54,7 @@ TREE_S: Final = 30.0
 
 
 def spawn_linked(
-    link: NodeLink, fence: int, lease: int, order: HubOrder, log: int, report: int
+    link: NodeLink, fence: int, lease: int, prepared: Prepared | None, order: HubOrder, log: int, report: int
 ) -> HubProcess:
     """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
     with link.starting() as fds:
@@ -73,6 +75,7 @@ def spawn_linked(
             "lease": lease,
             "link": list(fds),
             "fence": fence,
+            "prepared": prepared,
         }
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:
@@ -184,11 +187,12 @@ class RunWork:
             self._wait_for_tree(earlier)
         path = self._fleet.prepare(taken, self._runs)
         run = RunDir(path)
-        job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
+        workspace, prepared = self._make_workspace(run)
+        job = Job(run=taken.id, path=str(path), workspace=workspace)
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, path), self._call)
-        spawn = partial(spawn_linked, link, taken.fence, self._lease)
+        spawn = partial(spawn_linked, link, taken.fence, self._lease, prepared)
         hubs = RealHubs(self._environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
         ending: Ending | None = None
@@ -219,15 +223,28 @@ class RunWork:
             return True
         return self._fleet.call(self.taken, what, words)
 
-    def _workspace(self, run: RunDir) -> str:
-        """Where the workspace of the run is on this machine: as its latest copy has it, if it keeps copies."""
+    def _make_workspace(self, run: RunDir) -> tuple[str, Prepared | None]:
+        """Make the workspace of the run on this machine as its latest copy has it, if it keeps copies; returns where it is.
+
+        Also returns how it was prepared, if it was prepared now.
+        """
         state = read_state(run)
         if state.copies.latest is None:
-            return run.workspace(state, None)
+            return run.workspace(state, None), None
         from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - other runs start faster without it
+        from bartack.runtime.hub.workspace.preparation import Terms, prepare_workspace  # noqa: PLC0415 - likewise
 
+        top = self._runs.with_name(WORKSPACES) / run.id
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        return bring_workspace(run, state.copies, self._runs.with_name(WORKSPACES) / run.id, load)
+        place = bring_workspace(run, state.copies, top, load)
+        if state.ended is not None and state.ended.status in TERMINAL:
+            return place, None
+        config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace
+        terms = Terms(self._environ, self._lease, self._is_given_up)
+        return place, prepare_workspace(run, state, top, place, config, terms)
+
+    def _is_given_up(self) -> bool:
+        return self._is_stopping
 
     def _wait(self, hub: Hub) -> None:
         with self._mutex:

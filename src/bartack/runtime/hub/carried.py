@@ -14,6 +14,7 @@ from bartack.errors import WorkspaceKeepError
 from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, find_top, open_copies
 from bartack.runtime.copies.values import Carry, Sources
+from bartack.runtime.hub.workspace.preparation import note_restored
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.copies import KeptCopies
 from bartack.runtime.state.entries import WorkspaceKept
@@ -65,8 +66,9 @@ def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[Bl
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
     copies, sources = fetch_copies(run, kept, load, include), Sources(top, run.path)
-    top.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_there(copies, sources, kept.latest.copy):
+    if not top.exists() or not _is_there(copies, sources, kept.latest.copy):
+        note_restored(top)
+        top.mkdir(mode=0o700, parents=True, exist_ok=True)
         copies.restore(kept.latest.copy, sources)
     workspace = top / kept.first.below
     workspace.mkdir(parents=True, exist_ok=True)

@@ -127,6 +127,16 @@ class WorkspacePacked(EntryData, frozen=True, gc=False):
     """The id of the commit that is the copy."""
 
 
+class WorkspacePrepared(EntryData, frozen=True, gc=False):
+    """The command ``workspace.setup`` has prepared the workspace on a machine. Its value: the end of what it has written."""
+
+    kind = "workspace.prepared"
+
+    words: list[str]
+    """The command."""
+    took_us: int = 0
+
+
 class HubStarted(EntryData, frozen=True, gc=False):
     """A hub runs the run from here on: the first one, or one that resumes it."""
 
