@@ -231,3 +231,36 @@ def test_a_node_where_the_workspace_cannot_be_prepared_leaves_the_run_to_others(
     assert fleet.done() == ["0"]
     (place,) = fleet.workspaces()
     assert Path(place).parents[1].name == "two"
+
+
+@pytest.mark.requirement("fleet-push")
+@pytest.mark.requirement("fleet-push-once")
+def test_the_branches_of_a_run_are_pushed_by_the_next_owner_if_its_node_is_killed_meanwhile(
+    fleet: Travelling, tmp_path: Path
+) -> None:
+    remote, traces = tmp_path / "remote.git", tmp_path / "traces"
+    fleet.git("remote", "add", "origin", str(remote))
+    (fleet.repository / "bartack.toml").write_text('[workspace]\npush = "origin"\n', "utf-8")
+    node = fleet.node("one")
+    words = ("run", "--on", fleet.url, EDITS.name, str(fleet.effects), "1")
+    assert fleet.start(*words).wait(LIMIT_S) == 0, fleet.output()
+    until(lambda: "its branches are not pushed yet" in fleet.output(), "an attempt without a remote")
+    node.kill()
+    node.wait(LIMIT_S)
+    fleet.git("init", "--quiet", "--bare", str(remote))
+    hook = remote / "hooks/post-receive"
+    hook.write_text(f"#!/bin/sh\ntouch {traces}\n", "utf-8")
+    hook.chmod(0o755)
+
+    fleet.node("one")
+    until(lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'over'"), "the end of the run")
+
+    (run,) = fleet.run_ids()
+    branch = f"bartack/{run}/workspace"
+    fleet.git("fetch", "--quiet", "origin", branch)
+    assert fleet.git("show", "FETCH_HEAD:log.txt") == "0\n"
+    assert fleet.git("show", "FETCH_HEAD:uncommitted.txt") == "mine\n"
+    assert fleet.git("rev-parse", "FETCH_HEAD~") == fleet.git("rev-parse", "HEAD")
+    assert not traces.exists(), "no hook is executed"
+    for command in ("status", "show"):
+        assert f"pushed to file://{remote}: {branch}" in fleet.call(command, run, "--on", fleet.url)

@@ -86,7 +86,8 @@
     │   ├── WorkspaceCarryError          BT355
     │   ├── WorkspaceKeepError           BT356
     │   ├── RequestLateError             BT357
-    │   └── WorkspaceSetupError          BT358
+    │   ├── WorkspaceSetupError          BT358
+    │   └── WorkspaceRemoteError         BT359
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

@@ -669,6 +669,19 @@ class RequestLateError(RunError, code="BT357", retryable=True):
     remedy = "Send it again. 'bartack nodes list --on DATABASE' shows whether there is a node that can run the run."
 
 
+@message("the remote {remote!r} of {workspace} cannot be used: {problem}")
+class WorkspaceRemoteError(RunError, code="BT359"):
+    """A remote that a run needs cannot be used by nodes. Nothing was submitted."""
+
+    workspace: str
+    remote: str
+    problem: str
+    remedy = (
+        "Name a remote of the repository whose URL is https://HOST/PATH, ssh://HOST/PATH, HOST:PATH or a path that all nodes have. "
+        "Credentials belong to the nodes, not into the URL."
+    )
+
+
 @message("the workspace of {run_id} was not prepared: {command}: {problem}")
 class WorkspaceSetupError(RunError, code="BT358"):
     """The command ``workspace.setup`` failed on a machine that is to continue a run. Nothing of the run was executed."""

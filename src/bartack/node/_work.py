@@ -124,7 +124,8 @@ class RunWork:
         self._hub: Hub | None = None
         self._link: NodeLink | None = None
         self._forwarder: RequestForwarder | None = None
-        self._is_stopping = self._is_hurried = False
+        self._stops = threading.Event()
+        self._is_hurried = False
         self._mutex = threading.Lock()
         self._thread = threading.Thread(target=self._work, name=f"bartack {taken.id}", daemon=True)
         self._thread.start()
@@ -137,7 +138,7 @@ class RunWork:
     def stop(self) -> None:
         """Ask its hub to stop when no step is in flight, such that another node can continue the run."""
         with self._mutex:
-            self._is_stopping = True
+            self._stops.set()
             if self._link is not None:
                 self._link.drain()
 
@@ -146,14 +147,15 @@ class RunWork:
         with self._mutex:
             if self._is_hurried:
                 return  # a second signal would kill it
-            self._is_stopping = self._is_hurried = True
+            self._stops.set()
+            self._is_hurried = True
             if self._hub is not None:
                 self._hub.terminate()
 
     def kill(self) -> None:
         """End its hub at once."""
         with self._mutex:
-            self._is_stopping = True
+            self._stops.set()
             if self._link is not None:
                 self._link.close()
 
@@ -200,7 +202,7 @@ class RunWork:
             with link, forwarder:
                 with self._mutex:
                     self._link = link
-                    if self._is_stopping:
+                    if self._stops.is_set():
                         return Postponed("its node stops")
                 started = hubs.start(job)
                 if isinstance(started, Ending):
@@ -214,7 +216,18 @@ class RunWork:
             self._wait_for_tree(run)
         ending = ending or hubs.ending(job)
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
-        return HubEnded(job, before, ending)
+        note = self._push(run) if ending.status == "completed" else ""
+        return Postponed("its node stops") if note is None else HubEnded(job, before, ending, note)
+
+    def _push(self, run: RunDir) -> str | None:
+        """Push the branches of a completed run, if it is to be; returns what became of them. ``None``: the node stops before."""
+        state = read_state(run)
+        if state.copies.first is None or not state.copies.first.push:
+            return ""
+        from bartack.runtime.hub.workspace.publication import publish  # noqa: PLC0415 - other runs end faster without it
+
+        load = partial(self._fleet.load_blob, self.taken, run.path)
+        return publish(run, state, load, self._stops.wait, self._say)
 
     def _call(self, what: str, words: Sequence[object]) -> object:
         """Carry out a call of the hub."""
@@ -240,11 +253,8 @@ class RunWork:
         if state.ended is not None and state.ended.status in TERMINAL:
             return place, None
         config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace
-        terms = Terms(self._environ, self._lease, self._is_given_up)
+        terms = Terms(self._environ, self._lease, self._stops.is_set)
         return place, prepare_workspace(run, state, top, place, config, terms)
-
-    def _is_given_up(self) -> bool:
-        return self._is_stopping
 
     def _wait(self, hub: Hub) -> None:
         with self._mutex:

@@ -116,6 +116,8 @@ class WorkspaceKept(EntryData, frozen=True, gc=False):
     """A step that may change files was under way."""
     left_out: list[str] = []
     """What could not be kept, and why."""
+    push: str = ""
+    """The URL that gets the branches of the run when it is completed; only of the first copy."""
 
 
 class WorkspacePacked(EntryData, frozen=True, gc=False):
