@@ -224,10 +224,12 @@ class RunWork:
         state = read_state(run)
         if state.copies.first is None or not state.copies.first.push:
             return ""
-        from bartack.runtime.hub.workspace.publication import publish  # noqa: PLC0415 - other runs end faster without it
+        from bartack.runtime.hub.carried import fetch_copies  # noqa: PLC0415 - other runs end faster without it
+        from bartack.runtime.hub.workspace.publication import publish  # noqa: PLC0415 - likewise
 
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        return publish(run, state, load, self._stops.wait, self._say)
+        fetch = partial(fetch_copies, run, state.copies, load, with_first=True)
+        return publish(run, state, fetch, self._stops.wait, self._say)
 
     def _call(self, what: str, words: Sequence[object]) -> object:
         """Carry out a call of the hub."""

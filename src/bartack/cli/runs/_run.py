@@ -245,12 +245,21 @@ def _create(
     home: Home | None,
     *,
     is_carried: bool = False,
+    is_for_nodes: bool = False,
 ) -> RunDir:
     def note(text: str) -> None:
         write_note(printable(text))
 
     return create_run(
-        request, place, config, options.sets, note=note, warn=_warn, home=home, is_carried=is_carried
+        request,
+        place,
+        config,
+        options.sets,
+        note=note,
+        warn=_warn,
+        home=home,
+        is_carried=is_carried,
+        is_for_nodes=is_for_nodes,
     )
 
 
@@ -273,7 +282,7 @@ def _submit(
     if found is None:
         try:
             is_carried = config.workspace.carry != "shared"
-            made = _create(request, options, place, config, home, is_carried=is_carried)
+            made = _create(request, options, place, config, home, is_carried=is_carried, is_for_nodes=True)
         except KeyKnownError:  # another process has made it meanwhile
             found = find_known(home, runs)
             assert found is not None

@@ -70,6 +70,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The directories below ``root`` that modules are imported from; none in runs of older versions."""
     start_key: str = ""
     """What the start is recognised by if a client repeats it, where a client made it; a digest."""
+    needs: list[str] = []
+    """The labels that a node must have for the agents that the run may ask."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from bartack.errors import BartackError, WorkspaceKeepError
-from bartack.journal import BlobRef
+from bartack.runtime.copies.copies import Copies
 from bartack.runtime.copies.remotes import Pushed
-from bartack.runtime.hub.carried import fetch_copies
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
 
@@ -24,7 +23,7 @@ SHOWN: Final = 300
 def publish(
     run: RunDir,
     state: State,
-    load: Callable[[BlobRef], bytes],
+    fetch: Callable[[], Copies],
     wait: Callable[[float], bool],
     say: Callable[[str], object],
 ) -> str | None:
@@ -33,7 +32,7 @@ def publish(
     Args:
         run: The run.
         state: What its journal adds up to.
-        load: Returns a large value of it as it is stored.
+        fetch: Returns its copies, the first and the latest one among them.
         wait: Waits for N seconds; returns whether this is to be given up.
         say: Takes a line about an attempt that failed.
 
@@ -47,7 +46,7 @@ def publish(
         if wait(wait_s):
             return None
         try:
-            return _describe(_push(run, state, load), first.push)
+            return _describe(_push(run, state, fetch()), first.push)
         except (BartackError, OSError) as error:
             text = error.problem if isinstance(error, WorkspaceKeepError) else str(error)
             problem = " ".join(text[-SHOWN:].split())
@@ -55,11 +54,10 @@ def publish(
     return f"its branches are not pushed, bring them with 'bartack pull': {problem}"
 
 
-def _push(run: RunDir, state: State, load: Callable[[BlobRef], bytes]) -> Pushed:
+def _push(run: RunDir, state: State, copies: Copies) -> Pushed:
     kept = state.copies
     assert kept.first is not None
     assert kept.latest is not None
-    copies = fetch_copies(run, kept, load, with_first=True)
     return copies.publish(
         kept.latest.copy, kept.first.push, run.id, kept.first.copy, state.last_at // 1_000_000
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.runtime.hub.test_carried import Journey
 from bartack.config.sections import WorkspaceConfig
 from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceRemoteError
+from bartack.runtime.hub.carried import fetch_copies
 from bartack.runtime.hub.workspace.publication import WAITS_S, publish
 from bartack.runtime.state.run_state import State
 
@@ -41,7 +43,9 @@ class Ended:
             return seconds == give_up_at
 
         load = open_blob_port(self.journey.submitted.blob_port()).get
-        return publish(self.journey.elsewhere, self.state, load, wait, self.said.append)
+        run = self.journey.elsewhere
+        fetch = partial(fetch_copies, run, self.state.copies, load, with_first=True)
+        return publish(run, self.state, fetch, wait, self.said.append)
 
     def make_remote(self) -> None:
         run_git(self.remote.parent, "init", "--quiet", "--bare", str(self.remote))
