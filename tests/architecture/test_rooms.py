@@ -31,6 +31,7 @@ OF_THE_HUB: Final = {
     "planned",
     "reopened",
     "serve",
+    "workspace",
 }
 """The modules of the hub that they need to make a run, to run one, to watch one, and to hand requests to one."""
 

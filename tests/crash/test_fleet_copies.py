@@ -36,6 +36,11 @@ class Travelling(Fleet):
         self.git("commit", "--quiet", "-m", "begin")
         (self.repository / "uncommitted.txt").write_text("mine\n", "utf-8")
 
+    def set_up(self, script: str) -> None:
+        """Let nodes prepare workspaces with this script of the shell."""
+        words = json.dumps(["sh", "-c", script])
+        (self.repository / "bartack.toml").write_text(f"[workspace]\nsetup = {words}\n", "utf-8")
+
     def git(self, *words: str) -> str:
         done = subprocess.run(
             ["git", *words], cwd=self.repository, capture_output=True, text=True, check=False, timeout=LIMIT_S
@@ -185,3 +190,81 @@ def test_a_run_of_a_dead_node_continues_here_with_its_files(fleet: Travelling) -
     assert (workspace / "log.txt").read_text("utf-8").split() == NUMBERS
     assert (workspace / "notes.txt").read_text("utf-8").split() == NUMBERS
     assert not (fleet.repository / "log.txt").exists()
+
+
+@pytest.mark.requirement("fleet-setup")
+@pytest.mark.requirement("fleet-setup-stops")
+def test_a_workspace_is_prepared_once_on_a_machine_whose_node_is_killed_meanwhile(
+    fleet: Travelling, tmp_path: Path
+) -> None:
+    begun, may_end = tmp_path / "begun", tmp_path / "may_end"
+    fleet.set_up(f"echo $$ $PGPASSWORD $BARTACK_ON >> {begun}; test -e {may_end} || sleep 600; echo ready")
+    node = fleet.node("one")
+    follower = fleet.edits()
+    until(begun.exists, "the command to begin")
+    node.kill()
+    node.wait(LIMIT_S)
+    may_end.touch()
+
+    node = fleet.node("one")
+    fleet.owning().kill()
+    node.wait(LIMIT_S)
+    fleet.node("one")
+
+    fleet.check(follower, repeated=1)
+    lines = begun.read_text("utf-8").splitlines()
+    assert len(lines) == 2, "one was killed with its node, and one was enough"
+    assert all(line.isdigit() for line in lines), "nothing of the database is in their environment"
+    assert not Path(f"/proc/{lines[0]}").exists()
+    (run,) = fleet.run_ids()
+    assert (fleet.seat("one") / "runs" / run / "setup.log").read_text("utf-8") == "ready\n"
+    assert "prepared by sh -c" in fleet.call("show", run, "--on", fleet.url)
+
+
+@pytest.mark.requirement("fleet-setup-fails")
+def test_a_node_where_the_workspace_cannot_be_prepared_leaves_the_run_to_others(fleet: Travelling) -> None:
+    fleet.set_up("case $PWD in */one/*) echo no compiler here; exit 3;; esac")
+    fleet.node("one")
+    follower = fleet.start("run", "--on", fleet.url, EDITS.name, str(fleet.effects), "1")
+    assert follower.wait(LIMIT_S) != 0, "it is held: the only node has refused it"
+    assert "it ended with 3: no compiler here" in fleet.output()
+
+    fleet.node("two")
+    fleet.call("resume", "latest", "--on", fleet.url)
+
+    assert fleet.done() == ["0"]
+    (place,) = fleet.workspaces()
+    assert Path(place).parents[1].name == "two"
+
+
+@pytest.mark.requirement("fleet-push")
+@pytest.mark.requirement("fleet-push-once")
+def test_the_branches_of_a_run_are_pushed_by_the_next_owner_if_its_node_is_killed_meanwhile(
+    fleet: Travelling, tmp_path: Path
+) -> None:
+    remote, traces = tmp_path / "remote.git", tmp_path / "traces"
+    fleet.git("remote", "add", "origin", str(remote))
+    (fleet.repository / "bartack.toml").write_text('[workspace]\npush = "origin"\n', "utf-8")
+    node = fleet.node("one")
+    words = ("run", "--on", fleet.url, EDITS.name, str(fleet.effects), "1")
+    assert fleet.start(*words).wait(LIMIT_S) == 0, fleet.output()
+    until(lambda: "its branches are not pushed yet" in fleet.output(), "an attempt without a remote")
+    node.kill()
+    node.wait(LIMIT_S)
+    fleet.git("init", "--quiet", "--bare", str(remote))
+    hook = remote / "hooks/post-receive"
+    hook.write_text(f"#!/bin/sh\ntouch {traces}\n", "utf-8")
+    hook.chmod(0o755)
+
+    fleet.node("one")
+    until(lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'over'"), "the end of the run")
+
+    (run,) = fleet.run_ids()
+    branch = f"bartack/{run}/workspace"
+    fleet.git("fetch", "--quiet", "origin", branch)
+    assert fleet.git("show", "FETCH_HEAD:log.txt") == "0\n"
+    assert fleet.git("show", "FETCH_HEAD:uncommitted.txt") == "mine\n"
+    assert fleet.git("rev-parse", "FETCH_HEAD~") == fleet.git("rev-parse", "HEAD")
+    assert not traces.exists(), "no hook is executed"
+    for command in ("status", "show"):
+        assert f"pushed to file://{remote}: {branch}" in fleet.call(command, run, "--on", fleet.url)

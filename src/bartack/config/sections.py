@@ -44,6 +44,10 @@ EntryName = Annotated[
 ]
 Word = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z", description="a text without a NUL character")]
 Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f]*\Z", description="one line of text")]
+RemoteName = Annotated[
+    str,
+    Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9._/-]*)?\Z", description="the name of a remote, such as origin"),
+]
 VariableName = Annotated[
     str, Meta(pattern=r"\A[^\x00=]+\Z", description="the name of a variable, without '=' in it")
 ]
@@ -456,11 +460,17 @@ class WorkspaceConfig(Section, frozen=True):
         carry: ``auto``: a copy travels with the run, with the history of its repository if that is not large; ``full``: always with
             it; ``none``: the run begins with an empty workspace; ``shared``: all nodes have it at the same path.
         include: Patterns of ignored files that are copied all the same.
+        setup: Words of a command that prepares it, once on each machine, when it was made from a copy.
+        setup_timeout_s: How long that may take.
+        push: The remote of its repository that gets the branches of a run when it is completed; empty: none does.
         during_s: How often it is copied while a step takes long.
     """
 
     carry: Literal["auto", "full", "none", "shared"] = "auto"
     include: list[str] = []
+    setup: list[Word] = []
+    setup_timeout_s: Positive = 1800.0
+    push: RemoteName = ""
     during_s: Annotated[float, Meta(ge=1.0, le=3600.0)] = 30.0
 
 

@@ -10,6 +10,7 @@ uses them.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -40,6 +41,12 @@ GIT_SETTINGS: Final = (
     "submodule.recurse=false",
 )
 """Settings of every call. Each one that names a program names one that does nothing."""
+
+PROTOCOLS: Final = ("https", "ssh", "file")
+"""The ways to reach another repository, for the few commands that do. All others of git are programs that a URL could name."""
+
+_OF_CONNECTIONS: Final = frozenset({"core.sshCommand=false", "credential.helper="})
+"""Settings of calls that reach no other repository; others use what the user of this process has set."""
 
 _KEPT: Final = frozenset(
     {
@@ -77,23 +84,36 @@ def find_git() -> str | None:
     return None if found is None else os.path.abspath(found)
 
 
-def git_command(git: str, words: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
+def git_command(
+    git: str, words: Sequence[str], settings: Sequence[str] = (), *, online: bool = False
+) -> list[str]:
     """The command line that runs git with these words.
 
     Args:
         git: The program, from ``find_git``.
         words: The command and its arguments.
         settings: Settings for this call alone, each ``section.key=value``.
+        online: Whether it may reach other repositories, with the credentials of this user. It must run on a repository of our own:
+            its settings could name programs.
     """
-    options = [word for setting in (*GIT_SETTINGS, *settings) for word in ("-c", setting)]
+    given = [setting for setting in GIT_SETTINGS if not (online and setting in _OF_CONNECTIONS)]
+    if online:
+        given += [f"protocol.{name}.allow=always" for name in PROTOCOLS]
+    options = [word for setting in (*given, *settings) for word in ("-c", setting)]
     return [git, "--no-pager", *options, *words]
 
 
-def git_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def git_environment(environ: Mapping[str, str] | None = None, *, online: bool = False) -> dict[str, str]:
     """The variables that git is started with: those of this process, without any that would lead git elsewhere."""
     environ = os.environ if environ is None else environ
     kept = {name: value for name, value in environ.items() if not _leads_away(name)}
-    return {**kept, **_GIVEN}
+    allowed = {"GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS)} if online else {}
+    return {**kept, **_GIVEN, **allowed}
+
+
+def git_service(name: str) -> str:
+    """The command with which git on another repository of this machine is started: without the hooks and programs of that one."""
+    return shlex.join(git_command(find_git() or "git", [name]))
 
 
 def _leads_away(name: str) -> bool:

@@ -87,7 +87,9 @@
     │   ├── WorkspaceKeepError           BT356
     │   ├── RequestLateError             BT357
     │   ├── EnvironmentMismatchError     BT358
-    │   └── EnvironmentUnavailableError  BT359
+    │   ├── EnvironmentUnavailableError  BT359
+    │   ├── WorkspaceSetupError          BT343
+    │   └── WorkspaceRemoteError         BT344
     ├── NodeError                        BT360
     │   ├── NodeRunningError             BT361
     │   ├── QueueFullError               BT362

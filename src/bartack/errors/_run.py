@@ -696,6 +696,32 @@ class EnvironmentUnavailableError(RunError, code="BT359"):
     )
 
 
+@message("the remote {remote!r} of {workspace} cannot be used: {problem}")
+class WorkspaceRemoteError(RunError, code="BT344"):
+    """A remote that a run needs cannot be used by nodes. Nothing was submitted."""
+
+    workspace: str
+    remote: str
+    problem: str
+    remedy = (
+        "Name a remote of the repository whose URL is https://HOST/PATH, ssh://HOST/PATH, HOST:PATH or a path that all nodes have. "
+        "Credentials belong to the nodes, not into the URL."
+    )
+
+
+@message("the workspace of {run_id} was not prepared: {command}: {problem}")
+class WorkspaceSetupError(RunError, code="BT343"):
+    """The command ``workspace.setup`` failed on a machine that is to continue a run. Nothing of the run was executed."""
+
+    run_id: str
+    command: str
+    problem: str
+    remedy = (
+        "Fix what the message shows on that machine, or let a machine take the run that has what the command needs (run.needs). "
+        "Then resume the run. All output of the command is in setup.log of the run's directory there."
+    )
+
+
 class NodeError(BartackError, code="BT360"):
     """Something is wrong with the node of this user, its queue or its schedules."""
 

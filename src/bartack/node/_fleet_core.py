@@ -95,6 +95,8 @@ class HubEnded(NamedTuple):
     job: Job
     before: int
     ending: Ending
+    note: str = ""
+    """What became of its branches, if it is completed."""
 
 
 class Postponed(NamedTuple):
@@ -321,10 +323,12 @@ class FleetCore:
                 return GiveBack(run, _queued(run, why), refuses=True)
             case Rewound(why):
                 return GiveBack(run, Verdict(state="held", strikes=run.strikes, reason=why))
-            case HubEnded(_, _, ending) if ending.problem:
+            case HubEnded(_, _, ending, _) if ending.problem:
                 return self._decide(owned, CannotRun(ending.problem), now)
             case HubEnded():
                 verdict = self._judge(owned, end, now)
+                if end.note and verdict.state == "over":
+                    verdict = replace(verdict, reason=end.note)
                 self._note(describe(end.job, verdict, now.us))
                 return GiveBack(run, verdict)
 

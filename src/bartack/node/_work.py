@@ -12,13 +12,14 @@ import os
 import select
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from bartack.config.load import kept_sets, load_kept_config
 from bartack.core.disk import is_disk_trouble
 from bartack.depot import Job
 from bartack.depot.fleet import Fleet
@@ -39,6 +40,7 @@ from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, Wo
 from bartack.node._hubs import Hub, RealHubs
 from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
 from bartack.runtime.hub.forwarding import RequestForwarder
+from bartack.runtime.hub.workspace.prepared import Prepared
 from bartack.runtime.rundir.find import TERMINAL, read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
@@ -55,7 +57,14 @@ TREE_S: Final = 30.0
 
 
 def spawn_linked(
-    link: NodeLink, fence: int, lease: int, python: str, order: HubOrder, log: int, report: int
+    link: NodeLink,
+    fence: int,
+    lease: int,
+    python: str,
+    prepared: Prepared | None,
+    order: HubOrder,
+    log: int,
+    report: int,
 ) -> HubProcess:
     """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
     with link.starting() as fds:
@@ -76,6 +85,7 @@ def spawn_linked(
             "lease": lease,
             "link": list(fds),
             "fence": fence,
+            "prepared": prepared,
         }
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:
@@ -124,7 +134,8 @@ class RunWork:
         self._hub: Hub | None = None
         self._link: NodeLink | None = None
         self._forwarder: RequestForwarder | None = None
-        self._is_stopping = self._is_hurried = False
+        self._stops = threading.Event()
+        self._is_hurried = False
         self._mutex = threading.Lock()
         self._thread = threading.Thread(target=self._work, name=f"bartack {taken.id}", daemon=True)
         self._thread.start()
@@ -137,7 +148,7 @@ class RunWork:
     def stop(self) -> None:
         """Ask its hub to stop when no step is in flight, such that another node can continue the run."""
         with self._mutex:
-            self._is_stopping = True
+            self._stops.set()
             if self._link is not None:
                 self._link.drain()
 
@@ -146,14 +157,15 @@ class RunWork:
         with self._mutex:
             if self._is_hurried:
                 return  # a second signal would kill it
-            self._is_stopping = self._is_hurried = True
+            self._stops.set()
+            self._is_hurried = True
             if self._hub is not None:
                 self._hub.terminate()
 
     def kill(self) -> None:
         """End its hub at once."""
         with self._mutex:
-            self._is_stopping = True
+            self._stops.set()
             if self._link is not None:
                 self._link.close()
 
@@ -193,16 +205,17 @@ class RunWork:
         run = RunDir(path)
         state = read_state(run)
         assert state.run is not None
-        job = Job(run=taken.id, path=str(path), workspace=self._workspace(run, state))
         with self._environments.use(run, state.run, self._is_needed) as interpreter:
-            return self._run_hub(run, job, interpreter)
+            workspace, prepared = self._make_workspace(run, state, interpreter.environ)
+            job = Job(run=taken.id, path=str(path), workspace=workspace)
+            return self._run_hub(run, job, interpreter, prepared)
 
-    def _run_hub(self, run: RunDir, job: Job, interpreter: Interpreter) -> WorkEnd:
+    def _run_hub(self, run: RunDir, job: Job, interpreter: Interpreter, prepared: Prepared | None) -> WorkEnd:
         taken = self.taken
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, run.path), self._call)
-        spawn = partial(spawn_linked, link, taken.fence, self._lease, interpreter.python)
+        spawn = partial(spawn_linked, link, taken.fence, self._lease, interpreter.python, prepared)
         hubs = RealHubs(interpreter.environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
         ending: Ending | None = None
@@ -210,7 +223,7 @@ class RunWork:
             with link, forwarder:
                 with self._mutex:
                     self._link = link
-                    if self._is_stopping:
+                    if self._stops.is_set():
                         return Postponed(STOPS)
                 started = hubs.start(job)
                 if isinstance(started, Ending):
@@ -224,7 +237,20 @@ class RunWork:
             self._wait_for_tree(run)
         ending = ending or hubs.ending(job)
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
-        return HubEnded(job, before, ending)
+        note = self._push(run) if ending.status == "completed" else ""
+        return Postponed(STOPS) if note is None else HubEnded(job, before, ending, note)
+
+    def _push(self, run: RunDir) -> str | None:
+        """Push the branches of a completed run, if it is to be; returns what became of them. ``None``: the node stops before."""
+        state = read_state(run)
+        if state.copies.first is None or not state.copies.first.push:
+            return ""
+        from bartack.runtime.hub.carried import fetch_copies  # noqa: PLC0415 - other runs end faster without it
+        from bartack.runtime.hub.workspace.publication import publish  # noqa: PLC0415 - likewise
+
+        load = partial(self._fleet.load_blob, self.taken, run.path)
+        fetch = partial(fetch_copies, run, state.copies, load, with_first=True)
+        return publish(run, state, fetch, self._stops.wait, self._say)
 
     def _call(self, what: str, words: Sequence[object]) -> object:
         """Carry out a call of the hub."""
@@ -235,16 +261,28 @@ class RunWork:
 
     def _is_needed(self) -> bool:
         """Whether the node still wants to run it."""
-        return not self._is_stopping
+        return not self._stops.is_set()
 
-    def _workspace(self, run: RunDir, state: State) -> str:
-        """Where the workspace of the run is on this machine: as its latest copy has it, if it keeps copies."""
+    def _make_workspace(
+        self, run: RunDir, state: State, environ: Mapping[str, str]
+    ) -> tuple[str, Prepared | None]:
+        """Make the workspace of the run on this machine as its latest copy has it, if it keeps copies; returns where it is.
+
+        Also returns how it was prepared, if it was prepared now.
+        """
         if state.copies.latest is None:
-            return run.workspace(state, None)
+            return run.workspace(state, None), None
         from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - other runs start faster without it
+        from bartack.runtime.hub.workspace.preparation import Terms, prepare_workspace  # noqa: PLC0415 - likewise
 
+        top = self._runs.with_name(WORKSPACES) / run.id
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        return bring_workspace(run, state.copies, self._runs.with_name(WORKSPACES) / run.id, load)
+        place = bring_workspace(run, state.copies, top, load)
+        if state.ended is not None and state.ended.status in TERMINAL:
+            return place, None
+        config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace
+        terms = Terms(environ, self._lease, self._stops.is_set)
+        return place, prepare_workspace(run, state, top, place, config, terms)
 
     def _wait(self, hub: Hub) -> None:
         with self._mutex:

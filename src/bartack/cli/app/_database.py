@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bartack.depot.team import Team
     from bartack.depot.upkeep import Wait
     from bartack.runtime.rundir.layout import RunDir
+    from bartack.runtime.state.run_state import State
 
 ON_HELP: Final = "a PostgreSQL database (postgresql://… or service:NAME)"
 INSECURE_HELP: Final = (
@@ -193,6 +194,14 @@ def describe_wait(run: RunDir) -> str:
     if wait is None or wait.state not in {"queued", "held"}:
         return ""
     return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
+
+
+def branches_of(run: RunDir, state: State) -> str:
+    """What became of the branches that nodes push at the end of a run; empty if none do, or it is not known."""
+    if state.copies.first is None or not state.copies.first.push:
+        return ""
+    wait = wait_of(run)
+    return wait.text if wait is not None and wait.state == "over" else ""
 
 
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:

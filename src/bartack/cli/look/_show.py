@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from bartack.cli.app._database import describe_wait, shows_database
+from bartack.cli.app._database import branches_of, describe_wait, shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._runs import (
@@ -33,7 +33,7 @@ from bartack.runtime.rundir.find import status_of
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.step_search import find_step
 from bartack.runtime.state.status import is_cut_off, worker_status
-from bartack.runtime.state.timeline import StepRecord, Timeline
+from bartack.runtime.state.timeline import NoteRecord, StepRecord, Timeline
 
 if TYPE_CHECKING:
     from bartack.pipeline.report.story import Scene, TaskStory
@@ -160,6 +160,9 @@ def _show_run(
     if chosen.is_part:
         story = []
     _settle(run, timeline, story)
+    branches = branches_of(run, timeline.state)
+    if branches:
+        timeline.notes.append(NoteRecord(timeline.state.last_at, "branches", branches))
     steps = [step for step in timeline.steps if chosen.has(step)]
     if as_json:
         tasks = {"tasks": msgspec.to_builtins(story)} if story else {}

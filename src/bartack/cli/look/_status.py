@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bartack.cli.app._database import describe_wait, shows_database
+from bartack.cli.app._database import branches_of, describe_wait, shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
@@ -120,6 +120,8 @@ class RunFacts(msgspec.Struct):
     """The progress of a run of the pipeline."""
     queue: str = ""
     """What a run that nodes of a database are to run waits for."""
+    branches: str = ""
+    """What became of the branches that nodes push at its end."""
     node: str = ""
     """The node of a database that runs it."""
     for_nodes: bool = False
@@ -273,6 +275,7 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
         rests_for="" if active else state.rests_for,
         pipeline=progress,
         queue="" if active else describe_wait(run),
+        branches="" if active else branches_of(run, state),
     )
 
 
@@ -349,6 +352,7 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
         ("program", printable(_program(facts))),
         *([("project", printable(facts.project))] if facts.project else []),
         ("workspace", printable(facts.workspace)),
+        *([("branches", printable(facts.branches))] if facts.branches else []),
         ("began", f"{facts.created_at}, {ago(facts.created_at)}"),
         ("changed", f"{facts.updated_at}, {ago(facts.updated_at)}"),
     ]

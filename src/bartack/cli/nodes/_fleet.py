@@ -117,6 +117,7 @@ def run_fleet(
     """Be a node of a database until a signal comes."""
     from pathlib import Path  # noqa: PLC0415 - only this command needs it
 
+    from bartack.agents.labels import find_labels  # noqa: PLC0415 - likewise
     from bartack.config.load import load_own_depot, load_own_node  # noqa: PLC0415 - likewise
     from bartack.core.boot import boot_id  # noqa: PLC0415 - likewise
     from bartack.core.user_home import user_home  # noqa: PLC0415 - likewise
@@ -139,6 +140,8 @@ def run_fleet(
         if options.state_dir
         else team.where.place_in(user_home() / "nodes")
     )
+    environ = hub_environment(os.environ)
+    found = find_labels(seat, environ)
     with node_telemetry(wanted=own.otel) as telemetry:
         settings = FleetSettings(
             team=team,
@@ -146,13 +149,13 @@ def run_fleet(
             seat=seat,
             slots=slots,
             pools=options.pools or tuple(own.pools) or ("default",),
-            labels=(*(options.labels or own.labels), *own_labels()),
+            labels=tuple(dict.fromkeys((*(options.labels or own.labels), *own_labels(), *found))),
             lease_s=options.lease_s or depot.lease_s,
             hold_s=depot.hold_s,
             drain_s=own.drain_s if options.drain_s is None else options.drain_s,
             boot=boot_id(),
             say=say,
-            environ=hub_environment(os.environ),
+            environ=environ,
             rest_after_s=own.rest_after_s if rest_after is None else rest_after,
             telemetry=telemetry,
         )

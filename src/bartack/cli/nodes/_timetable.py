@@ -114,7 +114,7 @@ def add(
         words[1:],
         given["pool"] or config.run.pool,
         config.run.priority if given["priority"] is None else given["priority"],
-        given["needs"] or config.run.needs,
+        [*dict.fromkeys((*(given["needs"] or config.run.needs), *plan.needs))],
         overlap,
         next_us,
     )
@@ -154,7 +154,7 @@ def _plan(given: dict[str, Any], place: Path, config: Config) -> PackedPlan:
 
     request = make_request(given["program"], given["args"], given["workers"], given["given"])
     request.no_input = given["no_input"]
-    plan = plan_run(request, place, config, given["sets"])
+    plan = plan_run(request, place, config, given["sets"], is_for_nodes=True)
     plan = replace(plan, is_carried=config.workspace.carry != "shared")
     for text in plan.notes:
         write_note(printable(text))

@@ -12,6 +12,7 @@ from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._watch import watch_run
 from bartack.errors import DepotError
+from bartack.runtime.client.databases import labels_needed
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def queue_for_nodes(run: RunDir, where: Elsewhere, kept: DatabaseOptions, priori
         DepotError: The database does not take it.
     """
     team = open_team(where)
-    team.enqueue(run.id, kept.pool, priority, kept.needs or None)
+    team.enqueue(run.id, kept.pool, priority, labels_needed(run, team, kept.needs))
     place = team.queue_place(run.id)
     if place is not None and not place.has_nodes:
         labels = f" with {', '.join(map(printable, place.needs))}" if place.needs else ""

@@ -7,6 +7,7 @@ The run itself is created and driven by ``runtime/hub``; a view (``live/_choose.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -28,7 +29,7 @@ from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import is_given, json_option
 from bartack.cli.app._pipeline_options import PIPELINE, PipelineOptions, pipeline_options, set_option
 from bartack.cli.app._runs import complete_run, locate, note_unreadable, workspace_option
-from bartack.cli.app._terminal import listed, printable, write_note
+from bartack.cli.app._terminal import human_time, listed, printable, write_note
 from bartack.cli.live._choose import ViewName, choose_view, open_view, view_option
 from bartack.cli.live._end import put_result, write_end
 from bartack.cli.live._views import QuietView, View
@@ -244,12 +245,21 @@ def _create(
     home: Home | None,
     *,
     is_carried: bool = False,
+    is_for_nodes: bool = False,
 ) -> RunDir:
     def note(text: str) -> None:
         write_note(printable(text))
 
     return create_run(
-        request, place, config, options.sets, note=note, warn=_warn, home=home, is_carried=is_carried
+        request,
+        place,
+        config,
+        options.sets,
+        note=note,
+        warn=_warn,
+        home=home,
+        is_carried=is_carried,
+        is_for_nodes=is_for_nodes,
     )
 
 
@@ -272,7 +282,7 @@ def _submit(
     if found is None:
         try:
             is_carried = config.workspace.carry != "shared"
-            made = _create(request, options, place, config, home, is_carried=is_carried)
+            made = _create(request, options, place, config, home, is_carried=is_carried, is_for_nodes=True)
         except KeyKnownError:  # another process has made it meanwhile
             found = find_known(home, runs)
             assert found is not None
@@ -503,9 +513,15 @@ def _bring(run: RunDir, state: State, place: str, sets: Sequence[str]) -> tuple[
     if state.copies.latest is None or run.is_active():
         return place, load_config(Path(place), given)
     from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - only runs of nodes need it
+    from bartack.runtime.hub.workspace.preparation import Terms, prepare_workspace  # noqa: PLC0415 - likewise
 
-    place = bring_workspace(run, state.copies, run.own_workspace, run.open_blobs().get)
-    return place, load_kept_config(run.path, Path(place), given)
+    top = run.own_workspace
+    place = bring_workspace(run, state.copies, top, run.open_blobs().get)
+    config = load_kept_config(run.path, Path(place), given)
+    done = prepare_workspace(run, state, top, place, config.workspace, Terms(os.environ))
+    if done is not None:
+        write_note(f"prepared by {printable(shlex.join(done.words))}, {human_time(done.took_us / 1e6)}")
+    return place, config
 
 
 def _fetch(where: Elsewhere, run: str | None, workspace: Path) -> RunDir:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.shown import shown_runs
 from bartack.errors import DepotError, UsageError
+from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bartack.config.sections import RunConfig
+    from bartack.depot.team import Team
 
 
 def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
@@ -41,6 +45,16 @@ def list_runs_on(on: str) -> list[RunDir]:
     return [RunDir(path) for path in listed(Team(where), shown_runs(where))]
 
 
+def labels_needed(run: RunDir, team: Team, given: Sequence[str] = ()) -> list[str] | None:
+    """The labels that a node must have to take a run: those that are given, and at first also those of the agents that it may ask.
+
+    ``None``: as before.
+    """
+    created = read_state(run).run if team.queue_place(run.id) is None else None
+    own = [] if created is None else created.needs
+    return [*dict.fromkeys((*given, *own))] or None
+
+
 def give_to_nodes(run: RunDir, chosen: RunConfig | None = None) -> None:
     """Queue a run for the nodes of its database.
 
@@ -58,8 +72,8 @@ def give_to_nodes(run: RunDir, chosen: RunConfig | None = None) -> None:
         raise UsageError("on", f"{run.id} is not kept in a database")
     team = Team(run.where)
     if chosen is None:
-        team.enqueue(run.id)
+        team.enqueue(run.id, needs=labels_needed(run, team))
     else:
-        team.enqueue(run.id, chosen.pool, chosen.priority, chosen.needs)
+        team.enqueue(run.id, chosen.pool, chosen.priority, labels_needed(run, team, chosen.needs))
     with suppress(DepotError):
         run.open_reader().close()  # its journal comes here, by which the run is found in this workspace

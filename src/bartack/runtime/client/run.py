@@ -152,7 +152,7 @@ class Run(Closing):
         config = load_config(place, sets)
         is_carried = config.workspace.carry != "shared"
         home = Home(Elsewhere(on), config.run.team)
-        run = create_run(request, place, config, sets, home=home, is_carried=is_carried)
+        run = create_run(request, place, config, sets, home=home, is_carried=is_carried, is_for_nodes=True)
         give_to_nodes(run, config.run)
         return cls(run, is_for_nodes=True)
 

@@ -41,21 +41,16 @@ class RepositoryDelivery:
 
     Args:
         copies: The repository with the copies.
-        repository: A work tree of the user's repository: its top.
+        git: The repository that gets the branches.
         run_id: The run.
-
-    Raises:
-        WorkspaceKeepError: It is not a repository.
+        at_s: The time of the commits, so that they have the same names whenever they are made; ``None``: now.
     """
 
-    def __init__(self, copies: PlainGit, repository: Path, run_id: str) -> None:
-        found = find_repository(repository)
-        if found is None:
-            raise WorkspaceKeepError(
-                str(repository), "it is not a git repository; --dir writes the files instead"
-            )
+    def __init__(self, copies: PlainGit, git: PlainGit, run_id: str, at_s: int | None = None) -> None:
         self._copies = copies
-        self._git = PlainGit(found.own, place=repository)
+        self._git = git
+        times = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")
+        self._times = {} if at_s is None else dict.fromkeys(times, f"@{at_s} +0000")
         self._run = run_id
         self._kept = f"refs/bartack/{run_id}/copy/"
         self._branches = f"bartack/{run_id}/"
@@ -114,7 +109,7 @@ class RepositoryDelivery:
             return known.commit, bool(parent)
         words = ("-p", parent) if parent else ()
         message = f"What {self._run} left in its {'workspace' if name == 'workspace' else name}\n"
-        git = self._git.using(None, **_AUTHOR)
+        git = self._git.using(None, **_AUTHOR, **self._times)
         return git.line("commit-tree", tree.tree, *words, given=message.encode()), bool(parent)
 
     def _look(self) -> dict[str, _There]:
@@ -143,6 +138,20 @@ class RepositoryDelivery:
         if last is not None and known.commit == last.commit and not known.is_in_use:
             return usual
         return f"{usual}-{commit[:12]}"
+
+
+def open_repository(repository: Path) -> PlainGit:
+    """The repository of the user whose work tree has its top here.
+
+    Raises:
+        WorkspaceKeepError: There is none.
+    """
+    found = find_repository(repository)
+    if found is None:
+        raise WorkspaceKeepError(
+            str(repository), "it is not a git repository; --dir writes the files instead"
+        )
+    return PlainGit(found.own, place=repository)
 
 
 def _checkout(meta: Meta) -> Checkout:

@@ -78,6 +78,7 @@ class PlainGit:
         variables: Further variables, as ``GIT_WORK_TREE``.
         place: Where it runs; the directory itself unless it is given.
         settings: Further settings.
+        is_online: Whether it may reach other repositories, as the user of this process has set that up.
     """
 
     def __init__(
@@ -86,7 +87,10 @@ class PlainGit:
         variables: Mapping[str, str] | None = None,
         place: Path | None = None,
         settings: Sequence[str] = (),
+        *,
+        is_online: bool = False,
     ) -> None:
+        self._is_online = is_online
         self._settings = tuple(dict.fromkeys((*SETTINGS, *settings)))
         self.directory = directory
         self._variables = dict(variables or {})
@@ -95,8 +99,16 @@ class PlainGit:
     def using(self, place: Path | None = None, **variables: str) -> PlainGit:
         """The same repository with further variables."""
         return PlainGit(
-            self.directory, {**self._variables, **variables}, place or self._place, self._settings
+            self.directory,
+            {**self._variables, **variables},
+            place or self._place,
+            self._settings,
+            is_online=self._is_online,
         )
+
+    def online(self) -> PlainGit:
+        """The same repository for commands that reach others. It has to be one of our own."""
+        return PlainGit(self.directory, self._variables, self._place, self._settings, is_online=True)
 
     def __call__(self, *words: str, given: bytes = b"") -> bytes:
         """What a command writes.
@@ -121,6 +133,7 @@ class PlainGit:
         given: bytes | IO[bytes] = b"",
         into: IO[bytes] | None = None,
         fine: Sequence[int] = (0,),
+        timeout_s: float = TIMEOUT_S,
     ) -> Ended:
         """Run a command to its end.
 
@@ -129,38 +142,47 @@ class PlainGit:
             given: What it reads, or the file with it.
             into: The file that it writes to.
             fine: The statuses that are not a failure.
+            timeout_s: How long it may take.
 
         Raises:
             WorkspaceKeepError: It failed, cannot be run, or took too long.
         """
-        done = self._start(words, given, into)
+        done = self._start(words, given, into, timeout_s)
         if done.status not in fine:
             raise WorkspaceKeepError(str(self._place), f"git {_name_of(words)}: {done.problem}")
         return done
 
-    def _start(self, words: Sequence[str], given: bytes | IO[bytes], into: IO[bytes] | None) -> Ended:
+    def _start(
+        self, words: Sequence[str], given: bytes | IO[bytes], into: IO[bytes] | None, timeout_s: float
+    ) -> Ended:
         git = find_git()
         if git is None:
             raise WorkspaceKeepError(str(self._place), "git is not installed")
         try:
             ran = subprocess.run(  # noqa: S603 - exact words, no shell
-                git_command(git, words, self._settings),
+                git_command(git, words, self._settings, online=self._is_online),
                 cwd=self._place,
-                env={**git_environment(), **_ALONE, "GIT_DIR": str(self.directory), **self._variables},
+                env=self._environment(),
                 stdout=into or subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                timeout=TIMEOUT_S,
+                timeout=timeout_s,
+                start_new_session=self._is_online,  # no terminal, so that nothing asks there for a password
                 check=False,
                 input=given if isinstance(given, bytes) else None,
                 stdin=None if isinstance(given, bytes) else given,
             )
         except subprocess.TimeoutExpired:
             raise WorkspaceKeepError(
-                str(self._place), f"git {_name_of(words)} was not over within {TIMEOUT_S:g} s"
+                str(self._place), f"git {_name_of(words)} was not over within {timeout_s:g} s"
             ) from None
         except OSError as error:
             raise WorkspaceKeepError(str(self._place), f"git cannot be run: {error.strerror}") from None
         return Ended(ran.returncode, ran.stdout or b"", ran.stderr)
+
+    def _environment(self) -> dict[str, str]:
+        alone = {} if self._is_online else _ALONE
+        own = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_DIR": str(self.directory)}
+        return {**git_environment(online=self._is_online), **alone, **own, **self._variables}
 
 
 def _name_of(words: Sequence[str]) -> str:

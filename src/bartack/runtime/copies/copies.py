@@ -11,6 +11,7 @@ of repositories inside of the workspace, operations that are half done. ``Copy.l
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,9 +23,9 @@ from bartack.core.files import replace_file
 from bartack.core.flock import hold_lock
 from bartack.errors import UnsafePathError, WorkspaceKeepError
 from bartack.runtime.copies._checkout import check_folders, check_tree, restore_tree, write_tree
-from bartack.runtime.copies._delivery import RepositoryDelivery
+from bartack.runtime.copies._delivery import RepositoryDelivery, open_repository
 from bartack.runtime.copies._facts import UnchangedFolders
-from bartack.runtime.copies._git import TIMEOUT_S, UNSYNCED, PlainGit
+from bartack.runtime.copies._git import TIMEOUT_S, UNSYNCED, PlainGit, alternates
 from bartack.runtime.copies._home import make_home
 from bartack.runtime.copies._meta import (
     FORMAT,
@@ -41,6 +42,7 @@ from bartack.runtime.copies._packs import check_object, make_pack, require, revi
 from bartack.runtime.copies._rebuild import check_names, rebuild_repository, rebuild_worktree
 from bartack.runtime.copies._repository import References, SourceRepository, Worktree, find_repository
 from bartack.runtime.copies._watched import Rules, Scanned, WatchedTree
+from bartack.runtime.copies.remotes import Pushed, push_commits
 from bartack.runtime.copies.values import RUN_FOLDERS, Carry, Copy, Delivered, Limits, Sources
 
 WORKSPACE: Final = "workspace"
@@ -337,9 +339,38 @@ class Copies:
             meta = self._meta(commit)
             self._checked(meta)
             self._note_shallow(meta.shallow)
-            return RepositoryDelivery(self._git, find_top(repository), run_id).deliver(
-                meta, self._find_meta(base)
-            )
+            git = open_repository(find_top(repository))
+            return RepositoryDelivery(self._git, git, run_id).deliver(meta, self._find_meta(base))
+
+    def publish(self, commit: str, url: str, run_id: str, base: str, at_s: int) -> Pushed:
+        """Push what ``deliver`` brings into a repository. It can be repeated: the same copy makes the same commits.
+
+        Args:
+            commit: The copy.
+            url: Where to (``remotes.find_url``).
+            run_id: See ``deliver``.
+            base: See ``deliver``.
+            at_s: The time of the commits.
+
+        Raises:
+            UnsafePathError: The copy has a name that leads elsewhere.
+            WorkspaceKeepError: The other side cannot be reached, or git failed.
+        """
+        with self._locked():
+            meta = self._meta(commit)
+            self._checked(meta)
+            home = self.directory.with_name("push.git")
+            shutil.rmtree(home, ignore_errors=True)
+            try:
+                # A new repository has no settings and no hooks.
+                objects = alternates(self.directory / "objects")
+                git = PlainGit(make_home(home), {"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects})
+                if meta.shallow:
+                    replace_file(home / "shallow", "".join(f"{name}\n" for name in meta.shallow).encode())
+                delivery = RepositoryDelivery(self._git, git, run_id, at_s)
+                return push_commits(git, url, delivery.deliver(meta, self._find_meta(base)).branches)
+            finally:
+                shutil.rmtree(home, ignore_errors=True)
 
     def write_files(self, commit: str, directory: Path) -> None:
         """Write the files of the workspace into a directory that is empty, or not there yet.

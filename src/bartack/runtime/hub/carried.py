@@ -13,7 +13,9 @@ from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError
 from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, find_top, open_copies
+from bartack.runtime.copies.remotes import find_url
 from bartack.runtime.copies.values import Carry, Sources
+from bartack.runtime.hub.workspace.preparation import note_restored
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.copies import KeptCopies
 from bartack.runtime.state.entries import WorkspaceKept
@@ -28,8 +30,10 @@ def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tu
     Raises:
         WorkspaceCarryError: It is too large.
         WorkspaceKeepError: It cannot be copied.
+        WorkspaceRemoteError: The remote that is to get the branches cannot be used.
     """
     carry, top = CARRIES[config.carry], find_top(workspace)
+    push = find_url(top, config.push, pushes=True) if config.push else ""
     copies = open_copies(run.copies, include=config.include)
     copy = copies.take(Sources(top, run.path), "", carry)
     pack = open_blob_port(run.blob_port()).put(copies.pack(copy.commit))
@@ -40,6 +44,7 @@ def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tu
         refs=dict(copy.refs),
         below="" if below == os.curdir else below,
         left_out=list(copy.left_out),
+        push=push,
     )
     return kept, pack
 
@@ -65,8 +70,9 @@ def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[Bl
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
     copies, sources = fetch_copies(run, kept, load, include), Sources(top, run.path)
-    top.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_there(copies, sources, kept.latest.copy):
+    if not top.exists() or not _is_there(copies, sources, kept.latest.copy):
+        note_restored(top)
+        top.mkdir(mode=0o700, parents=True, exist_ok=True)
         copies.restore(kept.latest.copy, sources)
     workspace = top / kept.first.below
     workspace.mkdir(parents=True, exist_ok=True)

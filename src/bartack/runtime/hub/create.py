@@ -106,6 +106,7 @@ def create_run(
     home: Home | None = None,
     *,
     is_carried: bool = False,
+    is_for_nodes: bool = False,
 ) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
@@ -118,6 +119,7 @@ def create_run(
         warn: Called with the findings of the check of the program, if there are any.
         home: The database that keeps the run; ``None``: its directory does.
         is_carried: Its workspace travels with it, as the settings say.
+        is_for_nodes: Its agents are those of another machine.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
@@ -131,7 +133,8 @@ def create_run(
         WorkspaceCarryError: Its workspace is too large to travel; no run was made.
         WorkspaceKeepError: Its workspace cannot be copied; no run was made.
     """
-    plan = replace(plan_run(request, workspace, config, sets), home=home, is_carried=is_carried)
+    plan = plan_run(request, workspace, config, sets, is_for_nodes=is_for_nodes)
+    plan = replace(plan, home=home, is_carried=is_carried)
     if note is not None:
         for text in plan.notes:
             note(text)
@@ -140,7 +143,14 @@ def create_run(
     return make_run(plan)
 
 
-def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
+def plan_run(
+    request: RunRequest,
+    workspace: Path,
+    config: Config,
+    sets: Sequence[str] = (),
+    *,
+    is_for_nodes: bool = False,
+) -> Plan:
     """Find out everything that can keep a run from being made. See ``create_run``.
 
     Raises:
@@ -162,7 +172,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
     finding = probe(inquiry, workspace, account)
     sources = read_sources(finding.files, root, account)
     warnings = check_sources(sources, root) or finding.warnings
-    _check_agents(finding.agents, config, workspace)
+    needs = _check_agents(finding.agents, config, workspace, is_for_nodes=is_for_nodes)
     check_telemetry(config)
     inside = find_enclosing(os.getpid())
     created = e.RunCreated(
@@ -185,6 +195,7 @@ def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequenc
         run_uid=0 if account is None else account.uid,
         paths=finding.paths,
         start_key=request.start_key,
+        needs=needs,
     )
     return Plan(
         sources=sources | read_lock(created.environment_rule, root, account),
@@ -281,14 +292,15 @@ def _carry(run: RunDir, plan: Plan) -> Draft:
     return e.draft(kept, ref=pack)
 
 
-def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
-    """Check the agents of a program before the run can cost anything."""
+def _check_agents(wanted: list[str], config: Config, workspace: Path, *, is_for_nodes: bool) -> list[str]:
+    """Check the agents of a program before the run can cost anything; returns the labels that a node must have for them."""
     names = {name or config.default_agent for name in wanted} - {""}
     # Scripts are read when the run begins, asked or not.
     scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}
     if not names | scripted:
-        return
+        return []
     from bartack.agents.doctor.doctor import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
+    from bartack.agents.labels import needed_labels  # noqa: PLC0415 - likewise
 
     known = config.agents.named
     unknown = sorted(names - set(known))
@@ -299,7 +311,7 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
         config.agents,
         workspace,
         os.environ,
-        sorted(names | scripted),
+        sorted(scripted if is_for_nodes else names | scripted),
         probe=True,
         capped=config.budget.limits_money,
         state_dir=config.directory,
@@ -308,3 +320,4 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
         if not report.usable:
             kind = ScriptError if report.name in scripted else AgentConfigError
             raise kind(report.name, "; ".join(report.problems))
+    return needed_labels(config.agents, names) if is_for_nodes else []

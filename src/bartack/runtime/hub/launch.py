@@ -26,6 +26,7 @@ from bartack.runtime.hub.hub import Hub, Observer
 from bartack.runtime.hub.inbox import take_in
 from bartack.runtime.hub.machine import check_machine, workers_room
 from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.hub.workspace.prepared import Prepared
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core, check_decided
 from bartack.runtime.kernel.delegates import FinalCheck
@@ -83,6 +84,7 @@ def drive(
     *,
     accept_loss: bool = False,
     lease: int | None = None,
+    prepared: Prepared | None = None,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -97,6 +99,7 @@ def drive(
         sets: Settings in ``config`` that were given for this run now, and hold from now on.
         accept_loss: Resume a run whose journal has lost acknowledged entries with those that are left.
         lease: The descriptor of a lease page: everything stands still while it is not valid (``holding.py``).
+        prepared: How its workspace was prepared for this hub.
 
     Raises:
         ConfigError: OpenTelemetry is configured, and is not installed.
@@ -128,6 +131,7 @@ def drive(
             sets,
             accept_loss=accept_loss,
             lease=lease,
+            prepared=prepared,
         )
 
 
@@ -144,6 +148,7 @@ def _drive(
     *,
     accept_loss: bool,
     lease: int | None,
+    prepared: Prepared | None,
 ) -> str:
     check_may_drive(run)
     clock = HubClock()
@@ -179,8 +184,7 @@ def _drive(
         dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
 
         def begin(core: Core, orphans: Sequence[str]) -> None:
-            if core.state.run is not None and core.state.run.workspace != place:
-                core.turn.record((e.RunMoved(workspace=place), NO_VALUE))
+            _record_place(core, place, prepared)
             _note_changes(run, core, digests, veil)
             core.start(dead_us, unknown, orphans)
             take_in(run, core)
@@ -199,6 +203,13 @@ def _drive(
         digests.close()
         _close_lease(run, lease)
         _wake_node()
+
+
+def _record_place(core: Core, place: str, prepared: Prepared | None) -> None:
+    if core.state.run is not None and core.state.run.workspace != place:
+        core.turn.record((e.RunMoved(workspace=place), NO_VALUE))
+    if prepared is not None:
+        core.turn.record(prepared.entry())
 
 
 def _shared(config: Config, veil: Veil) -> msgspec.Raw:

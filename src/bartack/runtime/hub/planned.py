@@ -32,11 +32,13 @@ class PackedPlan(NamedTuple):
         job: Its first entries, as JSON and without secrets.
         program: Its program and its settings, as one archive.
         copy: The workspace that travels with each run; empty if none does.
+        needs: The labels that a node must have for the agents that it may ask.
     """
 
     job: bytes
     program: bytes
     copy: bytes = b""
+    needs: Sequence[str] = ()
 
 
 class _Job(msgspec.Struct):
@@ -67,7 +69,7 @@ def pack_plan(plan: Plan) -> PackedPlan:
         if plan.is_carried:
             made.kept, made.copy = carry_workspace(run, Path(created.workspace), plan.config.workspace)
             content = run.open_blobs().verify(made.copy)
-        return PackedPlan(veil.hide(msgspec.json.encode(made)), run.pack(), content)
+        return PackedPlan(veil.hide(msgspec.json.encode(made)), run.pack(), content, created.needs)
 
 
 def first_entries(job: bytes, run_id: str) -> Sequence[Draft]:

@@ -18,6 +18,7 @@ from bartack.runtime.hub.hub import Hub
 from bartack.runtime.hub.launch import EXIT_CODES, drive
 from bartack.runtime.hub.log import HubLog
 from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.hub.workspace.prepared import Prepared
 from bartack.runtime.kernel.idle import Rest
 from bartack.runtime.protocol.exceptions import describe_error
 from bartack.runtime.rundir.layout import RunDir
@@ -71,6 +72,7 @@ class Instructions(msgspec.Struct):
         lease: The descriptor of a lease page that the run needs to be active; negative: it needs none.
         link: The descriptors to the node that owns the run in a database; empty: there is none.
         fence: The number of that ownership.
+        prepared: How the workspace was prepared for this hub.
     """
 
     report: int = -1
@@ -79,6 +81,7 @@ class Instructions(msgspec.Struct):
     lease: int = -1
     link: list[int] = []
     fence: int = 0
+    prepared: Prepared | None = None
 
 
 Around = Callable[[RunDir, Path, Config, Sequence[str]], AbstractContextManager[Describe | None]]
@@ -121,6 +124,7 @@ def main(argv: list[str], around: Around | None = None, instructions: Instructio
                 describe=describe,
                 sets=given.sets,
                 lease=None if given.lease < 0 else given.lease,
+                prepared=given.prepared,
             )
     except BartackError as error:
         sys.stderr.write(f"error[{error.code}]: {error}\n")

@@ -619,7 +619,11 @@ def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, va
 
 
 def _for_people(
-    state: State, data: e.PeerJoined | e.WaitSlow | e.AttemptFailed, seq: int, at: int, value: Value
+    state: State,
+    data: e.PeerJoined | e.WaitSlow | e.AttemptFailed | e.WorkspacePrepared,
+    seq: int,
+    at: int,
+    value: Value,
 ) -> None:
     """Kept for people; changes nothing."""
 
@@ -629,6 +633,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunMoved: _run_moved,
     e.WorkspaceKept: _workspace_kept,
     e.WorkspacePacked: _workspace_packed,
+    e.WorkspacePrepared: _for_people,
     e.ClockSet: _clock_set,
     e.ProgramPinned: _program_pinned,
     e.HubStarted: _hub_started,

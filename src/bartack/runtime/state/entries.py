@@ -72,6 +72,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The directories below ``root`` that modules are imported from; none in runs of older versions."""
     start_key: str = ""
     """What the start is recognised by if a client repeats it, where a client made it; a digest."""
+    needs: list[str] = []
+    """The labels that a node must have for the agents that the run may ask."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -118,6 +120,8 @@ class WorkspaceKept(EntryData, frozen=True, gc=False):
     """A step that may change files was under way."""
     left_out: list[str] = []
     """What could not be kept, and why."""
+    push: str = ""
+    """The URL that gets the branches of the run when it is completed; only of the first copy."""
 
 
 class WorkspacePacked(EntryData, frozen=True, gc=False):
@@ -127,6 +131,16 @@ class WorkspacePacked(EntryData, frozen=True, gc=False):
 
     copy: str
     """The id of the commit that is the copy."""
+
+
+class WorkspacePrepared(EntryData, frozen=True, gc=False):
+    """The command ``workspace.setup`` has prepared the workspace on a machine. Its value: the end of what it has written."""
+
+    kind = "workspace.prepared"
+
+    words: list[str]
+    """The command."""
+    took_us: int = 0
 
 
 class HubStarted(EntryData, frozen=True, gc=False):

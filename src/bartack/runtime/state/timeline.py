@@ -6,6 +6,7 @@ noted. A step that a rewind took out of its worker's history stays as a record, 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -372,6 +373,7 @@ class Timeline:
             e.WorkerRestarted: self._restarted,
             e.PeerJoined: self._joined,
             e.ProgramPinned: self._pinned,
+            e.WorkspacePrepared: self._prepared,
             e.VersionRecorded: self._version_recorded,
             e.StepStarted: self._steps.step_started,
             e.StepRetried: self._steps.step_retried,
@@ -515,6 +517,9 @@ class Timeline:
 
     def _pinned(self, data: e.ProgramPinned, seq: int, at: int) -> None:
         self._note(at, "updated", f"resumed with the changed program {data.program}")
+
+    def _prepared(self, data: e.WorkspacePrepared, seq: int, at: int) -> None:
+        self._note(at, "prepared", f"prepared by {shlex.join(data.words)}, {data.took_us / 1e6:.1f} s")
 
     def _version_recorded(self, data: e.VersionRecorded, seq: int, at: int) -> None:
         owner = self.state.worker_of(data.p)
