@@ -406,7 +406,8 @@ _WORDS: Final = (
 def rows_of(session: Session, run: int) -> list[Commit]:
     """The journal of a run."""
     statement = "SELECT seq, last, fence, crc, lines FROM bartack.journal WHERE run = %s ORDER BY seq"
-    return [Commit(*facts, lines=bytes(lines)) for *facts, lines in session.rows(statement, run)]
+    rows = session.rows(statement, run)
+    return [Commit(seq, last, fence, crc, bytes(lines)) for seq, last, fence, crc, lines in rows]
 
 
 def read_history(
@@ -432,10 +433,10 @@ def read_history(
             return found
 
         journals: dict[int, list[Commit]] = {}
-        for run, *facts, lines in rows(_JOURNALS) if with_journals else ():
-            journals.setdefault(run, []).append(Commit(*facts, lines=bytes(lines)))
+        for run, seq, last, fence, crc, lines in rows(_JOURNALS) if with_journals else ():
+            journals.setdefault(run, []).append(Commit(seq, last, fence, crc, bytes(lines)))
         return History(
-            runs=[RunRow(*row, commits=journals.get(row[0], ())) for row in rows(_RUNS)],
+            runs=[RunRow(*row)._replace(commits=journals.get(row[0], ())) for row in rows(_RUNS)],
             live=frozenset(node for (node,) in rows(_LIVE)),
             teams=[TeamRow(*row) for row in rows(_TEAMS)],
             requests=[RequestRow(*row) for row in rows(_REQUESTS)],
@@ -462,8 +463,11 @@ def acknowledged_by(mirrors: Iterable[Path]) -> list[Place]:
     """
     found = list[Place]()
     for mirror in mirrors:
+        path = mirror / "journal.ndjson"
+        if not path.exists():
+            continue  # what was to run it died before
         scanner = Scanner()
-        scanner.feed((mirror / "journal.ndjson").read_bytes())
+        scanner.feed(path.read_bytes())
         assert not scanner.problem, f"{mirror}: {scanner.problem}"
         found.append(Place(mirror.name, scanner.next_seq - 1, scanner.crc))
     return found

@@ -29,7 +29,7 @@ from tests.history import (
     problems_of,
     read_history,
 )
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S
 
 from bartack.depot import Job
 from bartack.depot._archive import pack_program
@@ -363,16 +363,18 @@ class Cables:
 
     def any_run(self, dice: Random) -> int:
         """The number of a run that is not over; 0: there is none."""
-        found = [number for (number,) in self._active()]
+        found = [number for number, _ in self._active()]
         return dice.choice(found) if found else 0
 
-    def _active(self) -> list[tuple[int]]:
+    def _active(self) -> list[tuple[int, str]]:
         with self._database.session() as session:
-            return session.rows("SELECT run FROM bartack.owner WHERE state <> 'over'")
+            return session.rows("SELECT run, state FROM bartack.owner WHERE state <> 'over'")
 
     def finish(self) -> None:
-        """Let all runs come to their end."""
-        until(lambda: not self._active(), "the end of all runs")
+        """Let all runs come to their end, unless something is wrong with one: ``check`` says what."""
+        limit = time.monotonic() + PATIENCE_S
+        while any(state != "held" for _, state in self._active()) and time.monotonic() < limit:
+            self._waits.wait(0.05)
 
     def check(self) -> None:
         """Everything holds, and all runs have executed all their steps."""
@@ -380,6 +382,7 @@ class Cables:
         history = read_history(self._database.shared, self._seen, acknowledged_by(mirrors))
         problems = [*self._problems, *problems_of(history)]
         assert problems == [], problems
+        assert {run.state for run in history.runs} == {"over"}, self.state()
         finished = Counter(run for run, facts in history.facts.items() for f in facts if f.what == "finished")
         assert set(finished.values()) == {STEPS}
         assert len(finished) == self._submitted

@@ -275,7 +275,7 @@ class WatchedTree:
         return os.path.lexists(os.path.join(self._at(path), b".git"))
 
     def _take_nested(self, folder: bytes, files: list[bytes], nested: dict[bytes, str]) -> bool | None:
-        """Take the name of the commit of a repository, if it has one (returned); ``None``: it is no repository."""
+        """Take the name of the commit of a repository, if it has one (returned); ``None``: it is not a repository."""
         path = folder.rstrip(b"/")
         if not self._is_repository(path):
             return None

@@ -130,5 +130,5 @@ class Copier:
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong; the kind of an error is shown if nobody expected it."""
+    """What went wrong; the kind of an error is shown, too, if it was not expected."""
     return str(error) if isinstance(error, BartackError | OSError) else f"{type(error).__name__}: {error}"

@@ -41,7 +41,7 @@ class KeptCopies:
     def left_out(self) -> list[str]:
         """What the first and the latest copy do not have, one sentence each.
 
-        What the first one left behind is not in the workspace of a node, so that later ones do not name it.
+        What the first one left out is not in the workspace of a node, so that later ones do not name it.
         """
         copies = [copy for copy in (self.first, self.latest) if copy is not None]
         return [*dict.fromkeys(sentence for copy in copies for sentence in copy.left_out)]
