@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bartack.core.files import replace_file
 from bartack.core.ids import parse_run_id
 from bartack.depot._directory import SUMMARY_FILE, FileRun
+from bartack.depot._order import note_all
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
-from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError, UsageError
+from bartack.errors import (
+    DepotError,
+    DepotUnavailableError,
+    JournalCorruptError,
+    RunIdError,
+    RunNotFoundError,
+    UsageError,
+)
 from bartack.journal import BlobRef, Entry
 from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
@@ -156,7 +165,13 @@ class Team:
             rows = self._session.rows(statement, asked, f"run-{asked}", asked) if asked else []
         found = [self._checked(row[0]) for row in rows]
         if not found or (found[0] != asked and len(found) > 1):
-            raise RunNotFoundError(asked, tuple(found[:5]))
+            error = RunNotFoundError(asked, tuple(found[:5]))
+            if not found:
+                error.remedy = (
+                    f"'bartack status --on DATABASE' lists the runs of {self.name}, as far as you may see them; "
+                    "a unique prefix of an id is enough."
+                )
+            raise error
         return found[0]
 
     def find_key(self, team: str, key: str) -> str | None:
@@ -190,17 +205,25 @@ class Team:
         return path
 
     def show(self, run_id: str, runs: Path) -> Path:
-        """The directory of a run below ``runs``, so that lists find it. Its journal comes when it is read."""
+        """The directory of a run below ``runs``, so that lists find it. Its journal comes when it is read, or if lists need it."""
         (path,) = self.show_all([run_id], runs)
         return path
 
     def show_all(self, ids: Sequence[str], runs: Path) -> list[Path]:
         """The directories of runs below ``runs``; see ``show``."""
         paths = [self.place(run_id, runs, synced=False) for run_id in ids]
-        missing = [path.name for path in paths if not (path / SUMMARY_FILE).exists()]
+        missing = [
+            path.name
+            for path in paths
+            if not (path / SUMMARY_FILE).exists() and not (path / JOURNAL_FILE).exists()
+        ]
         statement = "SELECT id, summary FROM bartack.run WHERE id = ANY (%s)"
         for run_id, summary in self._session.rows(statement, missing) if missing else ():
-            replace_file(runs / run_id / SUMMARY_FILE, bytes(summary or b"{}"), synced=False)
+            if summary is None:  # no hub has run it yet
+                with suppress(JournalCorruptError):  # lists show it as unreadable
+                    PostgresRun(runs / run_id, self.database).catch_up()
+            else:
+                replace_file(runs / run_id / SUMMARY_FILE, bytes(summary), synced=False)
         return paths
 
     def read(self, directory: Path) -> Iterator[Entry]:
@@ -380,4 +403,5 @@ def listed(team: Team, runs: Path) -> Sequence[Path]:
             import shutil  # noqa: PLC0415 - slow to load
 
             shutil.rmtree(path, ignore_errors=True)
+    note_all(runs, ids)
     return team.show_all(ids, runs)

@@ -26,8 +26,10 @@ _WAIT: Final = (
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_FITS} AND x.until > clock_timestamp() - make_interval(secs => %s)), "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools)), "
     "ARRAY(SELECT unnest(o.needs) EXCEPT "
-    f"SELECT unnest(x.labels) FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools) ORDER BY 1) "
+    f"SELECT unnest(x.labels) FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools) ORDER BY 1), "
+    "coalesce(n.name, ''), coalesce(n.until > clock_timestamp(), false) "
     "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.team t ON t.name = r.team "
+    "LEFT JOIN bartack.node n ON n.id = o.node "
     "WHERE r.id = ANY (%s) AND o.pool IS NOT NULL"
 )
 _ACTIVITY: Final = (
@@ -114,6 +116,8 @@ class _Queued(NamedTuple):
     had_node: bool
     has_pool: bool
     lacks: list[str]
+    node: str
+    has_lease: bool
 
     @property
     def missing(self) -> str:
@@ -252,6 +256,9 @@ class Upkeep:
 def _describe(run_id: str, found: _Queued) -> Wait:
     if found.state == "held":
         return Wait("held", f"held: {found.reason}", RunHeldError(run_id, found.reason))
+    if found.state == "owned":
+        does = "begins or continues it" if found.has_lease else "does not answer; another one continues it"
+        return Wait("owned", f"owned: node {found.node!r} {does}")
     if found.state != "queued":
         return Wait(found.state, found.reason)
     if not found.has_node:

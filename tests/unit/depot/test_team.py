@@ -11,7 +11,9 @@ from tests.unit.depot.postgres.history import check_history, commit_after, rows_
 
 from bartack.depot import team as moving
 from bartack.depot._directory import FileRun
+from bartack.depot._order import note_newest
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere
+from bartack.depot.folder import FileRuns
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.team import Team, listed
@@ -179,6 +181,22 @@ def test_a_run_is_found_by_its_id_or_a_unique_beginning(team: Team, monkeypatch:
     for asked in ("", "nothing", "run-2026", "2026", "%", "run-_"):
         with pytest.raises(RunNotFoundError):
             team.find(asked)
+
+
+def test_the_runs_of_a_database_are_listed_in_the_order_of_their_creation(team: Team, tmp_path: Path) -> None:
+    runs = FileRuns(tmp_path / "runs")
+    early, late, made_here = (f"run-{day}-000000-00000001" for day in ("20260101", "20250101", "20240101"))
+    for run_id in (early, late):
+        submit(team.database.shared, run_id)
+    listed(team, runs.directory)
+    note_newest(runs.directory, made_here)
+    submit(team.database.shared, made_here)
+    last = "run-20230101-000000-00000001"
+    submit(team.database.shared, last)
+
+    listed(team, runs.directory)
+
+    assert [path.name for path in runs.paths()] == [last, made_here, late, early]
 
 
 def test_a_program_is_changed_by_the_owner_only(team: Team, run: PlacedRun, tmp_path: Path) -> None:

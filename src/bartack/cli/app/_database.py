@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,10 @@ INSECURE_HELP: Final = (
     "With --on: connect also where the connection is not encrypted or the server not checked."
 )
 _INSECURE_GIVEN: Final = "bartack.insecure"
+_IN_QUEUE: Final = frozenset({"queued", "held"})
+"""States of a run that nodes of a database are to run, in which none has it."""
+_AWAITED: Final = _IN_QUEUE | {"owned"}
+"""The same, and that in which its node has not begun it yet, or has died."""
 
 
 class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -174,17 +179,42 @@ def open_team(where: Elsewhere) -> Team:
 
 def wait_of(run: RunDir) -> Wait | None:
     """Why a run in a database is not active; ``None`` if it is not one of nodes, or the database does not answer."""
-    where = run.where if run.is_kept_elsewhere and not run.is_of_node else None
-    if where is None:
-        return None
-    from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - other runs are shown faster without it
+    return waits_of([run]).get(run.id)
 
-    team = open_team(where)
-    with team.database:
-        try:
-            return Upkeep(team).wait_of(run.id)
-        except DepotError:
-            return None
+
+def waits_of(runs: Iterable[RunDir]) -> dict[str, Wait]:
+    """The same for several runs, by their ids; those that are not for nodes, or whose database does not answer, are left out."""
+    asked: dict[Elsewhere, list[str]] = {}
+    for run in runs:
+        if run.is_kept_elsewhere and not run.is_of_node and run.where is not None:
+            asked.setdefault(msgspec.structs.replace(run.where, mark=""), []).append(run.id)
+    found: dict[str, Wait] = {}
+    for where, ids in asked.items():
+        from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - other runs are shown faster without it
+
+        team = open_team(where)
+        with team.database, suppress(DepotError):
+            found |= Upkeep(team).waits_of(ids)
+    return found
+
+
+def describe_wait(wait: Wait | None) -> str:
+    """What a run waits for in the queue of nodes, with what a person can do about it; empty if it is not there."""
+    if wait is None or wait.state not in _AWAITED:
+        return ""
+    return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
+
+
+def reason_in_queue(wait: Wait | None) -> str:
+    """The same for a list, which has the state beside it."""
+    if wait is None or wait.state not in _AWAITED:
+        return ""
+    return wait.text.removeprefix(f"{wait.state}: ")
+
+
+def status_in_queue(status: str, state: str) -> str:
+    """The status of a run for people: its state in the queue of nodes if that says more."""
+    return state if state in _IN_QUEUE else status
 
 
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from bartack.cli.app._database import shows_database
-from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._options import json_option, with_on, write_json
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._runs import (
     RunFirst,
@@ -264,7 +264,9 @@ def _write(
 def _left_out(run: RunDir, timeline: Timeline) -> str:
     counts = msgspec.structs.asdict(timeline.left_out)
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    return f"only the newest are shown, without {parts}; all of them: bartack show {run.id} --all"
+    return (
+        f"only the newest are shown, without {parts}; all of them: {with_on(f'bartack show {run.id} --all')}"
+    )
 
 
 def _write_story(screen: Screen, run: RunDir, story: list[TaskStory], steps: list[StepRecord]) -> None:

@@ -37,7 +37,7 @@ from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, loa
 from bartack.config.project import PATCHWORK
 from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.depot.taken import KeyKnownError
-from bartack.errors import RunAsError, RunNotFoundError, UsageError
+from bartack.errors import ResumeRefusedError, RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import EXIT_CODES, drive
@@ -454,17 +454,17 @@ def resume(
     those that wait with a stored answer. It lists the runs first and asks. A cancelled run is never resumed.
 
     With --on DATABASE the command gives a run of that database back to its nodes, also one that is held. With --here it resumes
-    the run on this machine, in this workspace, wherever it ran before.
+    the run on this machine, in this workspace, wherever it ran before. A run for nodes that was submitted here needs no --on.
     """
     every.check()
     shown = Shown(choose_view(view, "bartack resume", as_json=as_json), wait)
     if every.everywhere:
         return _resume_all(every, workspace, as_json=as_json)
+    found, kept = _find(run, Path(workspace), kept)
     where = kept.where("bartack resume")
-    if where is not None:
+    if found is None:
+        assert where is not None
         found = _fetch(where, run, Path(workspace))
-    else:
-        found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     check_own(found)
     state = read_state(found)
     assert state.run is not None
@@ -473,6 +473,8 @@ def resume(
     check_resumed(sets)
     if state.ended is not None and state.ended.status == "completed":
         return _report_completed(found, state, as_json=shown.as_json)
+    if kept.is_for_nodes and state.ended is not None and state.ended.status in TERMINAL:
+        raise ResumeRefusedError(found.id, f"it is {state.ended.status}")
     check_run_as(found, state.run, run_as)
     is_here = where is None or not kept.is_for_nodes
     place, config = _bring(found, state, place, sets) if is_here else (place, load_config(Path(place)))
@@ -506,6 +508,24 @@ def _bring(run: RunDir, state: State, place: str, sets: Sequence[str]) -> tuple[
 
     place = bring_workspace(run, state.copies, run.own_workspace, run.open_blobs().get)
     return place, load_kept_config(run.path, Path(place), given)
+
+
+def _find(run: str | None, workspace: Path, kept: DatabaseOptions) -> tuple[RunDir | None, DatabaseOptions]:
+    """Find the run to resume on this machine, unless a database is named.
+
+    A run that is for the nodes of its database stays theirs, as if that database were named: otherwise this machine would take it.
+    """
+    if kept.on:
+        return None, kept
+    try:
+        found = locate(run, str(workspace)) if run is not None else _newest(workspace)
+    except RunNotFoundError:
+        if kept.database:
+            return None, kept
+        raise
+    if found.is_for_nodes() and found.where is not None:
+        return found, msgspec.structs.replace(kept, on=found.where.on, insecure=found.where.insecure)
+    return (None if kept.database else found), kept
 
 
 def _fetch(where: Elsewhere, run: str | None, workspace: Path) -> RunDir:
