@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from tests.postgres import new_database
 
+from bartack import Run
 from bartack.depot import user_depot
 from bartack.depot.postgres._database import Database
+from bartack.errors import DeadlineExceededError, ResumeRefusedError
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -175,3 +177,46 @@ def test_what_to_type_next_names_the_database(call: Call, queued: str, on: tuple
         assert f"bartack resume {queued} {named}" in done.stdout + done.stderr, words
     missing = call("show", "run-20990101", *on)
     assert "'bartack status --on DATABASE' lists the runs" in missing.stderr
+
+
+@pytest.mark.requirement("fleet-begins-at")
+def test_no_node_takes_a_run_before_its_time(
+    call: Call, run: Call, database: Database, on: tuple[str, str]
+) -> None:
+    node = join(database)
+    run_id = submit(run, on, "--at", "2999-01-31T22:00+01:00")
+
+    assert database.shared.rows("SELECT count(*) FROM bartack.claim(%s, 1)", node) == [(0,)]
+    assert "queued: it begins at 2999-01-31 21:00:00 UTC" in call("status", run_id).stdout
+    assert json.loads(call("db", "stats", *on, "--json").stdout)["queue_age_s"] == 0
+    database.shared.rows("UPDATE bartack.owner SET due = clock_timestamp()")
+    assert database.shared.rows("SELECT count(*) FROM bartack.claim(%s, 1)", node) == [(1,)]
+
+
+@pytest.mark.parametrize("at", ["soon", "2020-01-01T00:00", "25:00", "2999-13-01"])
+def test_a_time_that_is_none_or_has_passed_makes_no_run(
+    call: Call, database: Database, on: tuple[str, str], at: str
+) -> None:
+    assert "[BT1002]" in call("run", *on, "--at", at, "main.py").stderr
+    assert database.shared.rows("SELECT count(*) FROM bartack.run") == [(0,)]
+
+
+def test_a_time_needs_nodes(call: Call) -> None:
+    assert "add --on DATABASE" in call("run", "--at", "22:00", "main.py").stderr
+
+
+def test_a_program_waits_for_the_next_end_of_a_run_that_it_has_given_back(
+    run: Call, database: Database, on: tuple[str, str]
+) -> None:
+    assert run("run", *on, "--here", "main.py", "--", "--fails").returncode == 1
+    ((failed,),) = database.shared.rows("SELECT id FROM bartack.run")
+
+    again = Run.open(failed, on=on[1])
+    again.resume()
+    with pytest.raises(DeadlineExceededError):
+        again.wait(timeout_s=0.2)
+    again.cancel()
+
+    assert again.wait().status == "cancelled"
+    with pytest.raises(ResumeRefusedError):
+        Run.open(failed).resume()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -248,6 +249,7 @@ class Team:
         pool: str | None = None,
         priority: int | None = None,
         needs: Sequence[str] | None = None,
+        begins: datetime | None = None,
     ) -> str:
         """Give a run to the nodes of a pool, or back to them; returns ``queued``, or ``owned`` if it is active.
 
@@ -256,6 +258,7 @@ class Team:
             pool: Which nodes; by default those that it was for before.
             priority: Runs with a higher one are taken first; by default as before.
             needs: The labels that a node must have; by default as before.
+            begins: No node takes it before this time; by default, at once.
 
         Raises:
             RunNotFoundError: It is not there.
@@ -266,11 +269,12 @@ class Team:
         if not rows:
             raise RunNotFoundError(run_id)
         ((state,),) = self._session.rows(
-            "SELECT bartack.enqueue(%s, %s, %s, %s)",
+            "SELECT bartack.enqueue(%s, %s, %s, %s, %s)",
             rows[0][0],
             pool,
             priority,
             None if needs is None else list(needs),
+            begins,
         )
         if state in {"gone", "pulled"}:
             raise DepotError(self.name, f"{run_id} is being taken out of the database")

@@ -16,6 +16,8 @@ from bartack.cli.app._options import ON, ON_GIVEN
 from bartack.errors import DepotError, UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from bartack.depot.elsewhere import Elsewhere, Home
     from bartack.depot.team import Team
     from bartack.depot.upkeep import Wait
@@ -104,6 +106,7 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     team: str = ""
     key: str = ""
+    at: str = ""
 
     def home(self, where: Elsewhere | None, *, is_for_nodes: bool) -> Home | None:
         """Where the run is to be kept; without a team, that of the settings is meant.
@@ -111,10 +114,8 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
         Raises:
             UsageError: The options do not go together.
         """
-        if (self.team or self.key) and not is_for_nodes:
-            problem = (
-                "--team and --key are for runs on the nodes of a database: add --on DATABASE, without --here"
-            )
+        if (self.team or self.key or self.at) and not is_for_nodes:
+            problem = "--team, --key and --at are for runs on the nodes of a database: add --on DATABASE, without --here"
             raise UsageError("bartack run", problem)
         if where is None:
             return None
@@ -122,6 +123,19 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
         from bartack.depot.taken import TEAM  # noqa: PLC0415 - likewise
 
         return Home(where, self.team if is_for_nodes else TEAM, self.key)
+
+    @property
+    def begins(self) -> datetime | None:
+        """When a node may take it; ``None``: at once.
+
+        Raises:
+            UsageError: That is not a time, or it has passed.
+        """
+        if not self.at:
+            return None
+        from bartack.cli.app._moment import parse_moment  # noqa: PLC0415 - few runs begin later
+
+        return parse_moment(self.at)
 
 
 submit_options = grouped(
@@ -136,6 +150,13 @@ submit_options = grouped(
             default="",
             metavar="KEY",
             help="With --on: if the team has a run of this key, show that run and make none.",
+        ),
+        click.option(
+            "--at",
+            default="",
+            metavar="TIME",
+            help="With --on: no node takes it before this time: 2026-01-31T22:00, with +01:00 for another zone than this "
+            "machine's, or 22:00 for the next time that it is so late.",
         ),
     ),
 )

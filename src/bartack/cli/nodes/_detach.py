@@ -65,7 +65,7 @@ def _leave_to_nodes(run: RunDir, where: Elsewhere, *, as_json: bool) -> Exit:
         write_note(f"{run.id} runs on node {printable(node)} already; watch it: bartack attach {run.id}")
         return Exit.OK
     _interrupt(run)
-    queue_for_nodes(run, where, DatabaseOptions(), None)
+    queue_for_nodes(run, where, DatabaseOptions())
     return follow_queued(run, "json" if as_json else "plain", detach=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -37,10 +38,10 @@ from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, loa
 from bartack.config.project import PATCHWORK
 from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.depot.taken import KeyKnownError
-from bartack.errors import ResumeRefusedError, RunAsError, RunNotFoundError, UsageError
+from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
-from bartack.runtime.hub.launch import EXIT_CODES, drive
+from bartack.runtime.hub.launch import EXIT_CODES, check_resumable, drive
 from bartack.runtime.program.source import differences, pinned_files
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol.frames import TOGETHER
@@ -160,7 +161,7 @@ def run(
         request.no_input, request.run_as = options.no_input, run_as or ""
         request.start_key = detaching.start_key
         if home is not None and kept.is_for_nodes:
-            return _submit(request, options, place, detaching, shown, kept, home)
+            return _submit(request, options, place, detaching, shown, kept, home, submitted.begins)
         return _run_program(request, options, place, detaching, shown, home)
 
 
@@ -261,6 +262,7 @@ def _submit(
     shown: Shown,
     kept: DatabaseOptions,
     home: Home,
+    begins: datetime | None,
 ) -> Exit:
     """Make a run for the nodes of a database, unless there is one of its key, and show it."""
     from bartack.cli.runs._fleet import find_known, follow_queued  # noqa: PLC0415 - other runs start faster without it
@@ -280,7 +282,7 @@ def _submit(
             pool, needs = kept.pool or chosen.pool, kept.needs or tuple(chosen.needs)
             kept = msgspec.structs.replace(kept, pool=pool, needs=needs)
             priority = chosen.priority if detaching.priority is None else detaching.priority
-            return _give_to_nodes(made, home.where, kept, priority, shown, detach=detaching.detach)
+            return _give_to_nodes(made, home.where, kept, priority, shown, begins, detach=detaching.detach)
     write_note(f"there is a run of the key {printable(home.key)}: {found.id}")
     return follow_queued(found, shown.view, detach=detaching.detach)
 
@@ -291,13 +293,14 @@ def _give_to_nodes(
     kept: DatabaseOptions,
     priority: int | None,
     shown: Shown,
+    begins: datetime | None = None,
     *,
     detach: bool,
 ) -> Exit:
     """Queue a run for the nodes of its database, and show it unless it is to be left alone."""
     from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - other runs start faster without it
 
-    queue_for_nodes(run, where, kept, priority)
+    queue_for_nodes(run, where, kept, priority, begins)
     return follow_queued(run, shown.view, detach=detach)
 
 
@@ -465,6 +468,8 @@ def resume(
     if found is None:
         assert where is not None
         found = _fetch(where, run, Path(workspace))
+    elif where is not None:
+        found.bring_here()
     check_own(found)
     state = read_state(found)
     assert state.run is not None
@@ -473,8 +478,6 @@ def resume(
     check_resumed(sets)
     if state.ended is not None and state.ended.status == "completed":
         return _report_completed(found, state, as_json=shown.as_json)
-    if kept.is_for_nodes and state.ended is not None and state.ended.status in TERMINAL:
-        raise ResumeRefusedError(found.id, f"it is {state.ended.status}")
     check_run_as(found, state.run, run_as)
     is_here = where is None or not kept.is_for_nodes
     place, config = _bring(found, state, place, sets) if is_here else (place, load_config(Path(place)))
@@ -484,6 +487,7 @@ def resume(
         _set_aside(found, again, accept_loss=accept_loss)
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
     if where is not None and kept.is_for_nodes:
+        check_resumable(found, read_state(found) if again is not None else state, None)
         return _give_to_nodes(found, where, kept, None, shown, detach=detach)
     if detach:
         if decision is not None or accept_loss:
