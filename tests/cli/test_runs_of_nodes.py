@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,24 @@ from bartack.errors import DeadlineExceededError, ResumeRefusedError
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., "subprocess.Popen[str]"]
+OF_DATABASES = (
+    "psycopg",
+    "obstore",
+    "cronsim",
+    "bartack.depot.postgres",
+    "bartack.depot.team",
+    "bartack.node.fleet",
+)
+MODULES = """\
+import json
+import sys
+
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> str:
+    return json.dumps(sorted(sys.modules))
+"""
 PROGRAM = """\
 from bartack import Context, worker
 
@@ -199,6 +219,40 @@ def test_a_time_that_is_none_or_has_passed_makes_no_run(
 ) -> None:
     assert "[BT1002]" in call("run", *on, "--at", at, "main.py").stderr
     assert database.shared.rows("SELECT count(*) FROM bartack.run") == [(0,)]
+
+
+def test_two_nodes_with_one_directory_are_told_apart_by_what_to_do(
+    run: Call, on: tuple[str, str], place: Path
+) -> None:
+    seat = place / "seat"
+    seat.mkdir(mode=0o700)
+    with (seat / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = run("node", "run", *on, "--state-dir", str(seat))
+
+    assert refused.returncode == 5
+    assert "[BT361]" in refused.stderr
+    assert f"That node has {seat}" in refused.stderr
+
+
+def test_a_run_of_this_machine_loads_nothing_that_runs_in_a_database_need(place: Path, run: Call) -> None:
+    (place / "modules.py").write_text(MODULES, encoding="utf-8")
+    probe = """import json, sys
+from bartack.cli import main
+code = main(sys.argv[1:])
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+sys.exit(code)
+"""
+
+    for words in (("--help",), ("run", "modules.py"), ("status",)):
+        done = subprocess.run(
+            [sys.executable, "-c", probe, *words], capture_output=True, text=True, timeout=60, check=True
+        )
+        loaded = [json.loads(done.stderr.splitlines()[-1])]
+        if words[0] == "run":
+            loaded.append(json.loads(done.stdout.splitlines()[-1]))
+        for modules in loaded:
+            assert [name for name in modules if name.startswith(OF_DATABASES)] == [], words
 
 
 def test_a_time_needs_nodes(call: Call) -> None:

@@ -199,7 +199,8 @@ class Team:
         if path.exists():
             found = read_elsewhere(path)
             if found is None or found.on != self.where.on:
-                raise DepotError(self.name, f"{path} is another run of this id, and stays as it is")
+                kept = "" if found is None else f", kept in {found.on},"
+                raise DepotError(self.name, f"{path} is another run of this id{kept} and stays as it is")
             return path
         path.mkdir(mode=0o700, parents=True)
         write_elsewhere(path, self.where, synced=synced)

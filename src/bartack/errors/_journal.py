@@ -212,4 +212,7 @@ class DepotInsecureError(DepotError, code="BT218"):
 class DepotRefusedError(DepotError, code="BT219"):
     """The database does not allow this user to do that."""
 
-    remedy = "Ask the administrator of the database for the rights, or connect as another user."
+    remedy = (
+        "Connect as another user, or ask the administrator of the database for a role: bartack_user submits and steers runs, "
+        "bartack_node runs them, bartack_reader only looks. A team whose name is a role has members."
+    )

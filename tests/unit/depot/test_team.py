@@ -12,7 +12,7 @@ from tests.unit.depot.postgres.history import check_history, commit_after, rows_
 from bartack.depot import team as moving
 from bartack.depot._directory import FileRun
 from bartack.depot._order import note_newest
-from bartack.depot.elsewhere import KEPT_FILE, Elsewhere
+from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, write_elsewhere
 from bartack.depot.folder import FileRuns
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._run import PostgresRun
@@ -156,6 +156,10 @@ def test_a_directory_of_the_same_id_that_is_another_run_stays_as_it_is(
         with pytest.raises(DepotError, match="stays as it is"):
             fetch(RUN, tmp_path / "one")
     assert texts(PlacedRun(run.path)) == ["first", "0", "1"]
+
+    write_elsewhere(run.path, Elsewhere("service:other"))
+    with pytest.raises(DepotError, match="kept in service:other, and stays"):
+        team.place(RUN, tmp_path / "one")
 
 
 @pytest.mark.parametrize("name", ["../../x", "/tmp/x", "run-1", "", ".", "run-20260101-000000-00000001/.."])
