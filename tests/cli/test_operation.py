@@ -177,6 +177,7 @@ def test_a_schedule_makes_a_run_of_the_program_that_was_there_when_it_was_added(
     assert "03:00" in listed
     assert run("schedules", "remove", "nightly", *on).returncode == 0
     assert "There are no schedules" in run("schedules", "list", *on).stdout
+    assert "bartack schedules list --on DATABASE" in run("schedules", "remove", "nightly", *on).stderr
 
 
 @pytest.mark.parametrize(

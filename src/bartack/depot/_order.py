@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from bartack.core.disk import FILE_MODE
+from bartack.core.files import replace_file
 
 NAME: Final = "order"
 """Beside the directory of the runs: whatever is in that directory is a run."""
@@ -43,6 +44,15 @@ def _note(runs: Path, run_id: str) -> None:
 
 def _older(runs: Path, run_id: str) -> list[str]:
     return sorted(name for name in os.listdir(runs) if name.startswith("run-") and name != run_id)
+
+
+def note_all(runs: Path, newest_first: Sequence[str]) -> None:
+    """Note the order of all runs of a directory, as a database knows it."""
+    text = "\n".join([*reversed(newest_first), ""]).encode()
+    place = runs.parent / NAME
+    with contextlib.suppress(OSError):
+        if not place.exists() or place.read_bytes() != text:
+            replace_file(place, text, synced=False)
 
 
 def newest_first(runs: Path, names: Iterable[str]) -> list[str]:

@@ -31,6 +31,7 @@ from bartack.errors import (
     DepotUnavailableError,
     JournalOwnershipLostError,
     JournalPoisonedError,
+    NodeLostError,
 )
 from bartack.journal import BlobRef
 from bartack.journal.mirror import End, FetchedBlobs
@@ -231,7 +232,7 @@ class LinkCarrier:
             case ["failed", str(problem)]:
                 raise JournalPoisonedError(self._name, problem)
             case _:
-                raise JournalOwnershipLostError(self._name, "it has another owner")
+                raise NodeLostError(self._name, "it has another owner")
 
     def close(self) -> None:
         """See ``Carrier.close``. The node ends the ownership when this process has ended."""

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bartack.core.files import replace_file
 from bartack.core.ids import parse_run_id
 from bartack.depot._directory import SUMMARY_FILE, FileRun
+from bartack.depot._order import note_all
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
-from bartack.errors import DepotError, DepotUnavailableError, RunIdError, RunNotFoundError, UsageError
+from bartack.errors import (
+    DepotError,
+    DepotUnavailableError,
+    JournalCorruptError,
+    RunIdError,
+    RunNotFoundError,
+    UsageError,
+)
 from bartack.journal import BlobRef, Entry
 from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
@@ -156,7 +166,13 @@ class Team:
             rows = self._session.rows(statement, asked, f"run-{asked}", asked) if asked else []
         found = [self._checked(row[0]) for row in rows]
         if not found or (found[0] != asked and len(found) > 1):
-            raise RunNotFoundError(asked, tuple(found[:5]))
+            error = RunNotFoundError(asked, tuple(found[:5]))
+            if not found:
+                error.remedy = (
+                    f"'bartack status --on DATABASE' lists the runs of {self.name}, as far as you may see them; "
+                    "a unique prefix of an id is enough."
+                )
+            raise error
         return found[0]
 
     def find_key(self, team: str, key: str) -> str | None:
@@ -183,24 +199,33 @@ class Team:
         if path.exists():
             found = read_elsewhere(path)
             if found is None or found.on != self.where.on:
-                raise DepotError(self.name, f"{path} is another run of this id, and stays as it is")
+                kept = "" if found is None else f", kept in {found.on},"
+                raise DepotError(self.name, f"{path} is another run of this id{kept} and stays as it is")
             return path
         path.mkdir(mode=0o700, parents=True)
         write_elsewhere(path, self.where, synced=synced)
         return path
 
     def show(self, run_id: str, runs: Path) -> Path:
-        """The directory of a run below ``runs``, so that lists find it. Its journal comes when it is read."""
+        """The directory of a run below ``runs``, so that lists find it. Its journal comes when it is read, or if lists need it."""
         (path,) = self.show_all([run_id], runs)
         return path
 
     def show_all(self, ids: Sequence[str], runs: Path) -> list[Path]:
         """The directories of runs below ``runs``; see ``show``."""
         paths = [self.place(run_id, runs, synced=False) for run_id in ids]
-        missing = [path.name for path in paths if not (path / SUMMARY_FILE).exists()]
+        missing = [
+            path.name
+            for path in paths
+            if not (path / SUMMARY_FILE).exists() and not (path / JOURNAL_FILE).exists()
+        ]
         statement = "SELECT id, summary FROM bartack.run WHERE id = ANY (%s)"
         for run_id, summary in self._session.rows(statement, missing) if missing else ():
-            replace_file(runs / run_id / SUMMARY_FILE, bytes(summary or b"{}"), synced=False)
+            if summary is None:  # no hub has run it yet
+                with suppress(JournalCorruptError):  # lists show it as unreadable
+                    PostgresRun(runs / run_id, self.database).catch_up()
+            else:
+                replace_file(runs / run_id / SUMMARY_FILE, bytes(summary), synced=False)
         return paths
 
     def read(self, directory: Path) -> Iterator[Entry]:
@@ -225,6 +250,7 @@ class Team:
         pool: str | None = None,
         priority: int | None = None,
         needs: Sequence[str] | None = None,
+        begins: datetime | None = None,
     ) -> str:
         """Give a run to the nodes of a pool, or back to them; returns ``queued``, or ``owned`` if it is active.
 
@@ -233,6 +259,7 @@ class Team:
             pool: Which nodes; by default those that it was for before.
             priority: Runs with a higher one are taken first; by default as before.
             needs: The labels that a node must have; by default as before.
+            begins: No node takes it before this time; by default, at once.
 
         Raises:
             RunNotFoundError: It is not there.
@@ -243,11 +270,12 @@ class Team:
         if not rows:
             raise RunNotFoundError(run_id)
         ((state,),) = self._session.rows(
-            "SELECT bartack.enqueue(%s, %s, %s, %s)",
+            "SELECT bartack.enqueue(%s, %s, %s, %s, %s)",
             rows[0][0],
             pool,
             priority,
             None if needs is None else list(needs),
+            begins,
         )
         if state in {"gone", "pulled"}:
             raise DepotError(self.name, f"{run_id} is being taken out of the database")
@@ -380,4 +408,5 @@ def listed(team: Team, runs: Path) -> Sequence[Path]:
             import shutil  # noqa: PLC0415 - slow to load
 
             shutil.rmtree(path, ignore_errors=True)
+    note_all(runs, ids)
     return team.show_all(ids, runs)

@@ -137,7 +137,9 @@ class Timetable:
         ):  # once: a second time it would answer that there is nothing to do
             found = connection.execute("SELECT bartack.remove_schedule(%s)", (name,)).fetchone()
         if found != (True,):
-            raise ScheduleNotFoundError(name)
+            error = ScheduleNotFoundError(name)
+            error.remedy = "'bartack schedules list --on DATABASE' names them."
+            raise error
 
     def start_next(self, following: Following, first: First) -> Started | None:
         """Make the run of a schedule that is due and that no other node has; ``None`` if there is none.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from bartack.depot.postgres._run import drop_journals
@@ -26,8 +27,11 @@ _WAIT: Final = (
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_FITS} AND x.until > clock_timestamp() - make_interval(secs => %s)), "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools)), "
     "ARRAY(SELECT unnest(o.needs) EXCEPT "
-    f"SELECT unnest(x.labels) FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools) ORDER BY 1) "
+    f"SELECT unnest(x.labels) FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools) ORDER BY 1), "
+    "coalesce(n.name, ''), coalesce(n.until > clock_timestamp(), false), "
+    "CASE WHEN o.due > clock_timestamp() THEN o.due END "
     "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.team t ON t.name = r.team "
+    "LEFT JOIN bartack.node n ON n.id = o.node "
     "WHERE r.id = ANY (%s) AND o.pool IS NOT NULL"
 )
 _ACTIVITY: Final = (
@@ -114,6 +118,9 @@ class _Queued(NamedTuple):
     had_node: bool
     has_pool: bool
     lacks: list[str]
+    node: str
+    has_lease: bool
+    due: datetime | None
 
     @property
     def missing(self) -> str:
@@ -250,16 +257,29 @@ class Upkeep:
 
 
 def _describe(run_id: str, found: _Queued) -> Wait:
-    if found.state == "held":
-        return Wait("held", f"held: {found.reason}", RunHeldError(run_id, found.reason))
-    if found.state != "queued":
-        return Wait(found.state, found.reason)
-    if not found.has_node:
-        lasts = found.waited_s >= NO_NODE_S and not found.had_node
-        return Wait(
-            "queued", f"queued: {found.missing}", NoNodeError(run_id, found.missing) if lasts else None
-        )
+    match found.state:
+        case "held":
+            return Wait("held", f"held: {found.reason}", RunHeldError(run_id, found.reason))
+        case "owned":
+            does = (
+                "begins or continues it" if found.has_lease else "does not answer; another one continues it"
+            )
+            return Wait("owned", f"owned: node {found.node!r} {does}")
+        case "queued" if found.due is None and not found.has_node:
+            lasts = found.waited_s >= NO_NODE_S and not found.had_node
+            problem = NoNodeError(run_id, found.missing) if lasts else None
+            return Wait("queued", f"queued: {found.missing}", problem)
+        case "queued":
+            return Wait("queued", f"queued: {_why_queued(found)}")
+        case state:
+            return Wait(state, found.reason)
+
+
+def _why_queued(found: _Queued) -> str:
+    """Why a run waits that nodes could take."""
+    if found.due is not None:
+        return found.reason or f"it begins at {found.due.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     if found.max_running is not None and found.running >= found.max_running:
         of = f"{found.max_running} runs" if found.max_running != 1 else "1 run"
-        return Wait("queued", f"queued: the team {found.team!r} has {of} at once, and that many now")
-    return Wait("queued", f"queued: {found.reason}" if found.reason else "queued: it waits for a free node")
+        return f"the team {found.team!r} has {of} at once, and that many now"
+    return found.reason or "it waits for a free node"

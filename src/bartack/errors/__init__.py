@@ -21,6 +21,7 @@
     │   │   ├── JournalFullError         BT204
     │   │   ├── JournalSyncError         BT205
     │   │   └── JournalOwnershipLostError BT206
+    │   │       └── NodeLostError        BT222
     │   ├── JournalFormatError           BT207
     │   ├── JournalNotFoundError         BT208
     │   ├── JournalClosedError           BT209

@@ -109,6 +109,15 @@ class JournalOwnershipLostError(JournalPoisonedError, code="BT206"):
     )
 
 
+class NodeLostError(JournalOwnershipLostError, code="BT222"):
+    """The run in a database has another owner: this process, or its node, was declared dead when its lease was over."""
+
+    remedy = (
+        "Nothing is lost: the new owner continues the run, and this process has written nothing since. 'bartack status RUN' shows "
+        "where it is. If it happens often, find out why the database was not reached in time, or use a longer lease (--lease)."
+    )
+
+
 @message("{path} has journal format {found}; this version reads formats up to {known}")
 class JournalFormatError(JournalError, code="BT207"):
     """The journal was written in a format that this version of Bartack does not read. Nothing was changed."""
@@ -203,4 +212,7 @@ class DepotInsecureError(DepotError, code="BT218"):
 class DepotRefusedError(DepotError, code="BT219"):
     """The database does not allow this user to do that."""
 
-    remedy = "Ask the administrator of the database for the rights, or connect as another user."
+    remedy = (
+        "Connect as another user, or ask the administrator of the database for a role: bartack_user submits and steers runs, "
+        "bartack_node runs them, bartack_reader only looks. A team whose name is a role has members."
+    )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from bartack.core.clock import SystemClock
 from bartack.core.redact import SecretRule
 from bartack.depot import Depot, Job, OnFailure, Standing, WorkspaceUse
+from bartack.errors import RunNotQueuedError
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 
@@ -80,6 +81,12 @@ def enqueue(
     Raises:
         NodeError: The queue does not take it.
     """
+    if run.is_for_nodes():
+        error = RunNotQueuedError(
+            run.id, "it is for the nodes of a database, and not for the one of this user"
+        )
+        error.remedy = f"Give it back to them, if none of them runs it: bartack resume {run.id}."
+        raise error
     state = read_state(run)
     assert state.run is not None
     kept, left_out = kept_environment(environ, rule)

@@ -466,7 +466,9 @@ def _sitting(seat: Path) -> Generator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
-            raise NodeRunningError(int(owner) if owner.isdigit() else 0) from None
+            error = NodeRunningError(int(owner) if owner.isdigit() else 0)
+            error.remedy = f"That node has {seat}. Give this one another directory (--state-dir DIR), or stop the other first."
+            raise error from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         yield

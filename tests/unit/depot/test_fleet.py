@@ -24,7 +24,7 @@ from bartack.errors import (
     DepotError,
     JournalLockedError,
     JournalLostError,
-    JournalOwnershipLostError,
+    NodeLostError,
 )
 from bartack.journal import BlobRef
 from bartack.journal.mirror import Mirror
@@ -116,7 +116,7 @@ def test_a_node_that_was_buried_appends_nothing_with_its_old_fence(yard: Yard, t
 
     refused = append(old, mine, tmp_path / run_id)
 
-    assert isinstance(refused, JournalOwnershipLostError)
+    assert isinstance(refused, NodeLostError)
     assert yard.rows("SELECT count(*) FROM bartack.journal") == before
     assert old.give_back(mine, "over", 0, "", 0) is None
     assert yard.state(run_id) == "owned"

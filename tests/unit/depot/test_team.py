@@ -12,7 +12,9 @@ from tests.unit.depot.postgres.history import commit_after, submit
 
 from bartack.depot import team as moving
 from bartack.depot._directory import FileRun
-from bartack.depot.elsewhere import KEPT_FILE, Elsewhere
+from bartack.depot._order import note_newest
+from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, write_elsewhere
+from bartack.depot.folder import FileRuns
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.team import Team, listed
@@ -156,6 +158,10 @@ def test_a_directory_of_the_same_id_that_is_another_run_stays_as_it_is(
             fetch(RUN, tmp_path / "one")
     assert texts(PlacedRun(run.path)) == ["first", "0", "1"]
 
+    write_elsewhere(run.path, Elsewhere("service:other"))
+    with pytest.raises(DepotError, match="kept in service:other, and stays"):
+        team.place(RUN, tmp_path / "one")
+
 
 @pytest.mark.parametrize("name", ["../../x", "/tmp/x", "run-1", "", ".", "run-20260101-000000-00000001/.."])
 def test_an_id_in_the_database_that_is_not_one_makes_no_directory(
@@ -180,6 +186,22 @@ def test_a_run_is_found_by_its_id_or_a_unique_beginning(team: Team, monkeypatch:
     for asked in ("", "nothing", "run-2026", "2026", "%", "run-_"):
         with pytest.raises(RunNotFoundError):
             team.find(asked)
+
+
+def test_the_runs_of_a_database_are_listed_in_the_order_of_their_creation(team: Team, tmp_path: Path) -> None:
+    runs = FileRuns(tmp_path / "runs")
+    early, late, made_here = (f"run-{day}-000000-00000001" for day in ("20260101", "20250101", "20240101"))
+    for run_id in (early, late):
+        submit(team.database.shared, run_id)
+    listed(team, runs.directory)
+    note_newest(runs.directory, made_here)
+    submit(team.database.shared, made_here)
+    last = "run-20230101-000000-00000001"
+    submit(team.database.shared, last)
+
+    listed(team, runs.directory)
+
+    assert [path.name for path in runs.paths()] == [last, made_here, late, early]
 
 
 def test_a_program_is_changed_by_the_owner_only(team: Team, run: PlacedRun, tmp_path: Path) -> None:

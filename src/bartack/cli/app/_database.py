@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,8 @@ from bartack.cli.app._options import ON, ON_GIVEN
 from bartack.errors import DepotError, UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from bartack.depot.elsewhere import Elsewhere, Home
     from bartack.depot.team import Team
     from bartack.depot.upkeep import Wait
@@ -26,6 +29,10 @@ INSECURE_HELP: Final = (
     "With --on: connect also where the connection is not encrypted or the server not checked."
 )
 _INSECURE_GIVEN: Final = "bartack.insecure"
+_IN_QUEUE: Final = frozenset({"queued", "held"})
+"""States of a run that nodes of a database are to run, in which none has it."""
+_AWAITED: Final = _IN_QUEUE | {"owned"}
+"""The same, and that in which its node has not begun it yet, or has died."""
 
 
 class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
@@ -100,6 +107,7 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     team: str = ""
     key: str = ""
+    at: str = ""
 
     def home(self, where: Elsewhere | None, *, is_for_nodes: bool) -> Home | None:
         """Where the run is to be kept; without a team, that of the settings is meant.
@@ -107,10 +115,8 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
         Raises:
             UsageError: The options do not go together.
         """
-        if (self.team or self.key) and not is_for_nodes:
-            problem = (
-                "--team and --key are for runs on the nodes of a database: add --on DATABASE, without --here"
-            )
+        if (self.team or self.key or self.at) and not is_for_nodes:
+            problem = "--team, --key and --at are for runs on the nodes of a database: add --on DATABASE, without --here"
             raise UsageError("bartack run", problem)
         if where is None:
             return None
@@ -118,6 +124,19 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
         from bartack.depot.taken import TEAM  # noqa: PLC0415 - likewise
 
         return Home(where, self.team if is_for_nodes else TEAM, self.key)
+
+    @property
+    def begins(self) -> datetime | None:
+        """When a node may take it; ``None``: at once.
+
+        Raises:
+            UsageError: That is not a time, or it has passed.
+        """
+        if not self.at:
+            return None
+        from bartack.cli.app._moment import parse_moment  # noqa: PLC0415 - few runs begin later
+
+        return parse_moment(self.at)
 
 
 submit_options = grouped(
@@ -132,6 +151,13 @@ submit_options = grouped(
             default="",
             metavar="KEY",
             help="With --on: if the team has a run of this key, show that run and make none.",
+        ),
+        click.option(
+            "--at",
+            default="",
+            metavar="TIME",
+            help="With --on: no node takes it before this time: 2026-01-31T22:00, with +01:00 for another zone than this "
+            "machine's, or 22:00 for the next time that it is so late.",
         ),
     ),
 )
@@ -175,32 +201,48 @@ def open_team(where: Elsewhere) -> Team:
 
 def wait_of(run: RunDir) -> Wait | None:
     """Why a run in a database is not active; ``None`` if it is not one of nodes, or the database does not answer."""
-    where = run.where if run.is_kept_elsewhere and not run.is_of_node else None
-    if where is None:
-        return None
-    from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - other runs are shown faster without it
-
-    team = open_team(where)
-    with team.database:
-        try:
-            return Upkeep(team).wait_of(run.id)
-        except DepotError:
-            return None
+    return waits_of([run]).get(run.id)
 
 
-def describe_wait(run: RunDir) -> str:
-    """What a run of a database that is not active waits for, with what a person can do about it; empty if it waits for nothing."""
-    wait = wait_of(run)
-    if wait is None or wait.state not in {"queued", "held"}:
+def waits_of(runs: Iterable[RunDir]) -> dict[str, Wait]:
+    """The same for several runs, by their ids; those that are not for nodes, or whose database does not answer, are left out."""
+    asked: dict[Elsewhere, list[str]] = {}
+    for run in runs:
+        if run.is_kept_elsewhere and not run.is_of_node and run.where is not None:
+            asked.setdefault(msgspec.structs.replace(run.where, mark=""), []).append(run.id)
+    found: dict[str, Wait] = {}
+    for where, ids in asked.items():
+        from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - other runs are shown faster without it
+
+        team = open_team(where)
+        with team.database, suppress(DepotError):
+            found |= Upkeep(team).waits_of(ids)
+    return found
+
+
+def describe_wait(wait: Wait | None) -> str:
+    """What a run waits for in the queue of nodes, with what a person can do about it; empty if it is not there."""
+    if wait is None or wait.state not in _AWAITED:
         return ""
     return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
 
 
-def branches_of(run: RunDir, state: State) -> str:
+def reason_in_queue(wait: Wait | None) -> str:
+    """The same for a list, which has the state beside it."""
+    if wait is None or wait.state not in _AWAITED:
+        return ""
+    return wait.text.removeprefix(f"{wait.state}: ")
+
+
+def status_in_queue(status: str, state: str) -> str:
+    """The status of a run for people: its state in the queue of nodes if that says more."""
+    return state if state in _IN_QUEUE else status
+
+
+def branches_of(state: State, wait: Wait | None) -> str:
     """What became of the branches that nodes push at the end of a run; empty if none do, or it is not known."""
     if state.copies.first is None or not state.copies.first.push:
         return ""
-    wait = wait_of(run)
     return wait.text if wait is not None and wait.state == "over" else ""
 
 

@@ -7,6 +7,7 @@ import sys
 import msgspec
 
 from bartack.cli.app._exit import Exit
+from bartack.cli.app._options import with_on
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._runs import describe_rest, iso, load_value, open_questions, pretty
 from bartack.cli.app._terminal import Colour, Screen, human_time, printable, printable_lines, usd_text
@@ -98,11 +99,11 @@ def _write_failed(screen: Screen, run: RunDir, state: State, took: str) -> None:
         _write_report(screen, run)
     if any(worker.in_doubt for worker in state.workers.values()):
         screen.line("  find out whether that step happened, then choose:")
-        screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
+        screen.line(f"    {with_on(f'bartack resume {run.id}')} --unknown retry | done VALUE | fail")
     elif state.failure is not None and needs_update(state.failure.error):
-        screen.line(f"  fix the program, then: bartack resume {run.id} --update")
+        screen.line(f"  fix the program, then: {with_on(f'bartack resume {run.id} --update')}")
     elif state.failure is not None and (setting := spent_setting(state.failure.error)):
-        screen.line(f"  to raise the budget: bartack resume {run.id} --set {setting}=AMOUNT")
+        screen.line(f"  to raise the budget: {with_on(f'bartack resume {run.id}')} --set {setting}=AMOUNT")
     else:
         _write_hint(screen, run, "fix the cause, then")
         _suggest_again(screen, run, state)
@@ -145,9 +146,8 @@ def _suggest_again(screen: Screen, run: RunDir, state: State) -> None:
     with run.open_reader() as reader:
         step = last_answer(state, worker.path, reader.read())
     if step:
-        screen.line(
-            f"  if the recorded answer of step {step} is the cause: bartack resume {run.id} --again {step}"
-        )
+        again = with_on(f"bartack resume {run.id} --again {step}")
+        screen.line(f"  if the recorded answer of step {step} is the cause: {again}")
 
 
 def _counts(state: State) -> str:
@@ -163,7 +163,7 @@ def _write_details(screen: Screen, run: RunDir, state: State) -> None:
     if state.run is not None and state.run.worker == PIPELINE:
         _write_summary(screen, run)
     elif screen.width is not None:
-        screen.line(f"  details: bartack show {run.id}, or bartack web")
+        screen.line(f"  details: {with_on(f'bartack show {run.id}')}, or {with_on('bartack web')}")
 
 
 def _write_kept(screen: Screen, state: State) -> None:
@@ -176,7 +176,7 @@ def _write_kept(screen: Screen, state: State) -> None:
 
 
 def _write_hint(screen: Screen, run: RunDir, when: str) -> None:
-    screen.line(f"  {when}: bartack resume {run.id}")
+    screen.line(f"  {when}: {with_on(f'bartack resume {run.id}')}")
 
 
 def _write_result(run: RunDir, state: State) -> None:
@@ -197,4 +197,4 @@ def _write_questions(screen: Screen, run: RunDir, state: State) -> None:
         screen.line(f"? {printable_lines(f'{question.question} ({wanted})', 2)}")
         if question.use:
             screen.line(f"  {printable(question.use)} (asked by {printable(question.asker)})")
-        screen.line(f"  bartack answer {run.id} {question.id} {question.hint}")
+        screen.line("  " + with_on(f"bartack answer {run.id} {question.id} {question.hint}"))

@@ -19,7 +19,7 @@ import msgspec
 from bartack.cli.app._database import shows_database, wait_of
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
-from bartack.cli.app._options import json_option
+from bartack.cli.app._options import json_option, with_on
 from bartack.cli.app._runs import latest_argument, load_value, locate, open_questions, workspace_option
 from bartack.cli.app._terminal import human_time, printable, write_note
 from bartack.cli.live._answer import give_answer
@@ -111,7 +111,7 @@ def watch_run(run: RunDir, chosen: ViewName, command: str) -> Exit:
             finally:
                 shown.close()
             if shown.detached:
-                write_note(f"{run.id} continues; 'bartack {command} {run.id}' returns to it")
+                write_note(f"{run.id} continues; '{with_on(f'bartack {command} {run.id}')}' returns to it")
                 return Exit.OK
         is_answered = bool(followed.state.questions) and shown.has_answered
         if is_answered:
@@ -140,7 +140,7 @@ def _note_stored(run: RunDir) -> None:
         write_note(f"  the node does not resume it: {printable(standing.reason)}")
         write_note(f"  try again with: bartack queue add {run.id}")
     else:
-        write_note(f"  resume it with: bartack resume {run.id}")
+        write_note(f"  resume it with: {with_on(f'bartack resume {run.id}')}")
 
 
 def _settings(run: RunDir, state: State) -> Config:
@@ -177,6 +177,8 @@ class FollowedRun(Closing):
         self._deadlock: tuple[float, Sequence[str]] = (0.0, ())
         self._looks_at, self._noted = 0.0, ""
         self._asked = set[str]()
+        self._resumed_after = 0
+        """The last entry of a run that had failed and is resumed: nothing has ended before there is another one."""
         self._begin()
 
     def _begin(self) -> None:
@@ -242,6 +244,8 @@ class FollowedRun(Closing):
         self._read()
         if self.state.run is None:
             raise RunNotFoundError(self._run.id)
+        if self.state.ended is not None and self._is_cared_for():
+            self._resumed_after = self._follower.spans.last_seq
 
     def show(self, view: View) -> None:
         """Show what is recorded from now on, until the run has ended, nothing runs it, or a person leaves the view."""
@@ -270,11 +274,7 @@ class FollowedRun(Closing):
             self._recorded.clear()
             self._note_questions(view)
             view.turn(self.state)
-            if (
-                self.state.ended is not None
-                or view.detached
-                or (has_left and not self._is_answered_here(view))
-            ):
+            if self._has_ended() or view.detached or (has_left and not self._is_answered_here(view)):
                 return
             self._note_wait()
             self._wait(changed=self._follower.spans.last_seq != before)
@@ -285,7 +285,8 @@ class FollowedRun(Closing):
             self._asked.add(number)
             (asked,) = (one for one in open_questions(self._run, self.state) if one.id == number)
             view.show("note", asked.asker, f"question {number}: {asked.question or asked.use}")
-            view.show("note", "", f"question {number}: bartack answer {self._run.id} {number} {asked.hint}")
+            answer = with_on(f"bartack answer {self._run.id} {number} {asked.hint}")
+            view.show("note", "", f"question {number}: {answer}")
 
     def _note_wait(self) -> None:
         """Report once what keeps a run of a database waiting, if a person has to do something about it."""
@@ -328,6 +329,9 @@ class FollowedRun(Closing):
         name = self._run.node_name()
         where = f" on node {printable(name)}" if name else ""
         return f"{self._run.id} continues{where} after {human_time(started.dead_us / 1e6)}"
+
+    def _has_ended(self) -> bool:
+        return self.state.ended is not None and self._follower.spans.last_seq > self._resumed_after
 
     def _is_cared_for(self) -> bool:
         """Whether a process runs it, or the node is going to."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from bartack.cli.app._database import branches_of, describe_wait, shows_database
-from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._database import branches_of, describe_wait, shows_database, wait_of
+from bartack.cli.app._options import json_option, with_on, write_json
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._runs import (
     RunFirst,
@@ -160,7 +160,7 @@ def _show_run(
     if chosen.is_part:
         story = []
     _settle(run, timeline, story)
-    branches = branches_of(run, timeline.state)
+    branches = branches_of(timeline.state, wait_of(run))
     if branches:
         timeline.notes.append(NoteRecord(timeline.state.last_at, "branches", branches))
     steps = [step for step in timeline.steps if chosen.has(step)]
@@ -232,7 +232,7 @@ def _everything(run: RunDir, timeline: Timeline, steps: list[StepRecord]) -> dic
         "not_copied": state.copies.left_out,
         "crashes": [{"at": iso(crash.at), **msgspec.to_builtins(crash.report)} for crash in timeline.crashes],
         "failure": msgspec.to_builtins(state.failure),
-        "queue": "" if run.is_active() else describe_wait(run),
+        "queue": "" if run.is_active() else describe_wait(wait_of(run)),
     }
 
 
@@ -252,7 +252,7 @@ def _write(
     took = human_time((state.last_at - state.created_at) / 1e6)
     name = "pipeline" if state.run.worker == PIPELINE else state.run.name
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(name)}  {took}")
-    waits = "" if run.is_active() else describe_wait(run)
+    waits = "" if run.is_active() else describe_wait(wait_of(run))
     if waits:
         screen.line(printable(waits))
     if any(msgspec.structs.astuple(timeline.left_out)):
@@ -273,7 +273,9 @@ def _write(
 def _left_out(run: RunDir, timeline: Timeline) -> str:
     counts = msgspec.structs.asdict(timeline.left_out)
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    return f"only the newest are shown, without {parts}; all of them: bartack show {run.id} --all"
+    return (
+        f"only the newest are shown, without {parts}; all of them: {with_on(f'bartack show {run.id} --all')}"
+    )
 
 
 def _write_story(screen: Screen, run: RunDir, story: list[TaskStory], steps: list[StepRecord]) -> None:

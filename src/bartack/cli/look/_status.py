@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bartack.cli.app._database import branches_of, describe_wait, shows_database
-from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._database import (
+    branches_of,
+    describe_wait,
+    reason_in_queue,
+    shows_database,
+    status_in_queue,
+    wait_of,
+    waits_of,
+)
+from bartack.cli.app._options import json_option, with_on, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
     ago,
@@ -37,6 +45,7 @@ from bartack.journal import Entry
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.find import (
     ENDED,
+    TERMINAL,
     RunSummary,
     is_readable,
     list_runs,
@@ -52,6 +61,7 @@ from bartack.runtime.state.timeline import name_deadlock
 from bartack.runtime.state.worker_state import OpenStep, WorkerState
 
 if TYPE_CHECKING:
+    from bartack.depot.upkeep import Wait
     from bartack.pipeline.records.task_state import Progress
 
 WATCH_S = 1.0
@@ -120,6 +130,8 @@ class RunFacts(msgspec.Struct):
     """The progress of a run of the pipeline."""
     queue: str = ""
     """What a run that nodes of a database are to run waits for."""
+    queue_state: str = ""
+    """Its state in their queue, while no process runs it: queued, owned, resting, held or over."""
     branches: str = ""
     """What became of the branches that nodes push at its end."""
     node: str = ""
@@ -191,8 +203,9 @@ def _list(workspace: Path, *, as_json: bool) -> None:
     newest = None if as_json else next((run for run in runs if is_readable(run)), None)
     state, progress, problem = _try_reading(newest)
     found = [summarise(run, state if run is newest else None) for run in runs]
+    waits = waits_of(run for run, summary in zip(runs, found, strict=True) if may_be_queued(summary))
     if as_json:
-        write_json(msgspec.to_builtins(found))
+        write_json([_summary_facts(summary, waits.get(summary.run)) for summary in found])
         return
     screen = Screen(sys.stdout)
     if not found:
@@ -200,7 +213,7 @@ def _list(workspace: Path, *, as_json: bool) -> None:
         return
     paid = any(summary.spent_usd for summary in found)
     names = ["run", "status", "program", "what", *(["usd"] if paid else []), "changed"]
-    rows = [_row(screen, summary, paid=paid) for summary in found]
+    rows = [_row(screen, summary, waits.get(summary.run), paid=paid) for summary in found]
     screen.listing([(*(screen.paint(name, "dim") for name in names), ""), *rows], indent=0)
     if newest is not None:
         screen.line()
@@ -220,17 +233,27 @@ def _try_reading(run: RunDir | None) -> tuple[State | None, Progress | None, Bar
         return None, None, problem
 
 
-def _row(screen: Screen, summary: RunSummary, *, paid: bool) -> tuple[str, ...]:
+def may_be_queued(summary: RunSummary) -> bool:
+    """Whether nodes of a database may be going to run a run."""
+    return summary.status not in TERMINAL and not summary.pid
+
+
+def _summary_facts(summary: RunSummary, wait: Wait | None) -> dict[str, object]:
+    facts: dict[str, object] = msgspec.to_builtins(summary)
+    return facts if wait is None else {**facts, "queue": describe_wait(wait), "queue_state": wait.state}
+
+
+def _row(screen: Screen, summary: RunSummary, wait: Wait | None, *, paid: bool) -> tuple[str, ...]:
     """One run in the list, with its goal if it is a run of the pipeline, else with its worker."""
     cost = cost_of(summary)
     return (
         summary.run,
-        paint_status(screen, summary.status),
+        paint_status(screen, status_in_queue(summary.status, "" if wait is None else wait.state)),
         printable(program_name(summary.program)),
         printable(summary.goal or summary.worker),
         *([cost] if paid else []),
         ago(summary.updated_at),
-        remark_of(summary),
+        printable(reason_in_queue(wait)) or remark_of(summary),
     )
 
 
@@ -249,6 +272,7 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
     active = run.is_active()
     summary = summarise(run, state) if active else None
     node = run.node_name() if active else ""
+    wait = None if active else wait_of(run)
     return RunFacts(
         run=run.id,
         dir=str(run.path),
@@ -274,8 +298,9 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
         rests_until=iso(state.rests_until) if state.rests_until and not active else "",
         rests_for="" if active else state.rests_for,
         pipeline=progress,
-        queue="" if active else describe_wait(run),
-        branches="" if active else branches_of(run, state),
+        queue=describe_wait(wait),
+        queue_state="" if wait is None else wait.state,
+        branches=branches_of(state, wait),
     )
 
 
@@ -326,12 +351,14 @@ def show_run(screen: Screen, run: RunDir, state: State, progress: Progress | Non
 
 def _write_next(screen: Screen, facts: RunFacts) -> None:
     """Write the command to type next, if one is needed."""
-    resume = f"bartack resume {facts.run}"
+    resume = with_on(f"bartack resume {facts.run}")
     if facts.status == "waiting" and facts.questions:
         then = "" if facts.pid or facts.node or facts.for_nodes else f"  # then: {resume}"
         screen.line()
         first = facts.questions[0]
-        screen.line(f"bartack answer {facts.run} {first.id} {first.hint}{then}")
+        screen.line(with_on(f"bartack answer {facts.run} {first.id} {first.hint}") + then)
+    elif facts.queue_state in {"queued", "owned", "resting"}:
+        return
     elif facts.status in {"failed", "interrupted"} or (
         facts.status == "waiting" and not (facts.pid or facts.node)
     ):
@@ -347,7 +374,7 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     rests = f", {describe_rest(facts.rests_until, facts.rests_for)}" if facts.rests_until else ""
     rows = [
         ("run", facts.run),
-        ("status", paint_status(screen, facts.status) + pid + rests),
+        ("status", paint_status(screen, status_in_queue(facts.status, facts.queue_state)) + pid + rests),
         *([("queue", place)] if not facts.pid and (place := _describe_queued(facts)) else []),
         ("program", printable(_program(facts))),
         *([("project", printable(facts.project))] if facts.project else []),
@@ -396,7 +423,7 @@ def _write_workers(screen: Screen, facts: RunFacts) -> None:
 def write_deadlock(screen: Screen, run_id: str, waits: Sequence[str]) -> None:
     """Report that no worker of a run can continue, and how to continue one."""
     screen.line(f"  {screen.paint(name_deadlock(waits).capitalize(), 'yellow')}; a message continues it:")
-    screen.line(f"    bartack mailbox send {run_id} MAILBOX VALUE")
+    screen.line("    " + with_on(f"bartack mailbox send {run_id} MAILBOX VALUE"))
 
 
 def _write_progress(screen: Screen, progress: Progress) -> None:
@@ -458,7 +485,7 @@ def _write_questions(screen: Screen, facts: RunFacts) -> None:
         screen.line(f"  {question.id}  {printable_lines(question.question, 6)} ({printable(kind + asker)})")
         if question.use:
             screen.line(f"      {printable(question.use)}")
-        screen.line(f"      bartack answer {facts.run} {question.id} {question.hint}")
+        screen.line("      " + with_on(f"bartack answer {facts.run} {question.id} {question.hint}"))
 
 
 def _mailbox_text(box: MailboxFacts) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bartack.cli.app._database import describe_wait, reason_in_queue, status_in_queue
+from bartack.cli.app._database import waits_of as node_waits_of
 from bartack.cli.app._options import write_json
 from bartack.cli.app._runs import ago, cost_of, from_home, paint_status, program_name, remark_of
 from bartack.cli.app._terminal import Screen, human_time, printable
 from bartack.cli.look._age import changed_before, parse_age
+from bartack.cli.look._status import may_be_queued
 from bartack.cli.queued._queueing import describe_place, note_no_node, state_of
 from bartack.core.clock import SystemClock
 from bartack.depot import user_depot
@@ -20,6 +23,9 @@ from bartack.errors import BartackError
 from bartack.runtime.client.everywhere import PlacedRun, Unlisted, all_runs
 from bartack.runtime.rundir.find import UNREADABLE, RunSummary, read_state, summarise
 from bartack.runtime.rundir.stored import has_stored_answer
+
+if TYPE_CHECKING:
+    from bartack.depot.upkeep import Wait
 
 SINCE: Final = "24h"
 """Runs that ended longer ago are left out."""
@@ -34,6 +40,8 @@ class ListedRun(NamedTuple):
     placed: PlacedRun
     summary: RunSummary
     waits: list[str]
+    wait: Wait | None = None
+    """What it waits for if it is for the nodes of a database."""
 
     @property
     def workspace(self) -> str:
@@ -45,7 +53,9 @@ class ListedRun(NamedTuple):
         """Its status, or its state in the queue if that says more."""
         standing = self.placed.standing
         in_queue = standing is not None and standing.state in {"queued", "held"} and not self.summary.pid
-        return standing.state if standing is not None and in_queue else self.summary.status
+        if standing is not None and in_queue:
+            return standing.state
+        return status_in_queue(self.summary.status, "" if self.wait is None else self.wait.state)
 
 
 def list_everything(here: Path, since: str, *, as_json: bool) -> None:
@@ -58,8 +68,9 @@ def list_everything(here: Path, since: str, *, as_json: bool) -> None:
     before = datetime.now(UTC) - parse_age(since, "bartack status")
     found = all_runs(here)
     summaries = [(placed, summarise(placed.run)) for placed in found.runs]
+    waits = node_waits_of(placed.run for placed, summary in summaries if may_be_queued(summary))
     listed = [
-        ListedRun(placed, summary, waits_of(placed, summary))
+        ListedRun(placed, summary, waits_of(placed, summary), waits.get(placed.run.id))
         for placed, summary in summaries
         if is_current(placed, summary, before)
     ]
@@ -116,8 +127,10 @@ def _facts(listed: ListedRun, *, has_node: bool) -> dict[str, object]:
         "workspace": listed.workspace,
         "waits_for": listed.waits,
     }
-    standing = listed.placed.standing
-    if standing is not None:
+    standing, wait = listed.placed.standing, listed.wait
+    if wait is not None:
+        facts["queue"] = {"state": wait.state, "reason": describe_wait(wait)}
+    elif standing is not None:
         facts["queue"] = {
             "state": state_of(standing, has_node=has_node),
             "priority": standing.job.priority,
@@ -157,7 +170,7 @@ def _row(screen: Screen, listed: ListedRun, *, paid: bool) -> tuple[str, ...]:
         printable(summary.goal or program_name(summary.program)),
         *([cost] if paid else []),
         ago(summary.updated_at),
-        printable("; ".join(listed.waits)) or remark_of(summary),
+        printable(reason_in_queue(listed.wait) or "; ".join(listed.waits)) or remark_of(summary),
     )
 
 

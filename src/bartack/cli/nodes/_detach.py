@@ -11,11 +11,12 @@ import click
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option
 from bartack.cli.app._runs import latest_argument, locate, workspace_option
-from bartack.cli.app._terminal import write_note
+from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.queued._options import DetachOptions
 from bartack.cli.queued._queueing import queue_run
 from bartack.config.load import kept_sets, load_config
 from bartack.depot import user_depot
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ResumeRefusedError, RunNotActiveError
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.rundir.find import TERMINAL, read_state, status_of
@@ -46,10 +47,26 @@ def detach(run: str, workspace: str, *, as_json: bool) -> Exit:
     if standing is not None and standing.state == "owned" and found.is_active():
         write_note(f"{found.id} runs detached already; watch it: bartack attach {found.id}")
         return Exit.OK
+    if found.is_for_nodes() and found.where is not None:
+        return _leave_to_nodes(found, found.where, as_json=as_json)
     _interrupt(found)
     place = found.workspace(state, None)
     config = load_config(Path(place), kept_sets(found.path))
     return queue_run(found, config, DetachOptions(detach=True), as_json=as_json)
+
+
+def _leave_to_nodes(run: RunDir, where: Elsewhere, *, as_json: bool) -> Exit:
+    """Give a run back to the nodes of its database, unless one of them runs it."""
+    from bartack.cli.app._database import DatabaseOptions  # noqa: PLC0415 - only runs in a database need it
+    from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - likewise
+
+    node = run.node_name()
+    if node:
+        write_note(f"{run.id} runs on node {printable(node)} already; watch it: bartack attach {run.id}")
+        return Exit.OK
+    _interrupt(run)
+    queue_for_nodes(run, where, DatabaseOptions())
+    return follow_queued(run, "json" if as_json else "plain", detach=True)
 
 
 def _interrupt(run: RunDir) -> None:

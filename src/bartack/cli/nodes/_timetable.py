@@ -32,6 +32,7 @@ REFUSED: Final = {
     "here": "--here",
     "insecure": "--insecure",
     "key": "--key",
+    "at": "--at",
     "detach": "--detach",
     "after": "--after",
     "retry": "--retry",

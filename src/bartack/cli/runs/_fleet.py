@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from bartack.cli.app._database import open_team
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
-from bartack.cli.app._terminal import printable, write_note
+from bartack.cli.app._terminal import local_moment, printable, write_note
 from bartack.cli.live._watch import watch_run
 from bartack.errors import DepotError
 from bartack.runtime.client.databases import labels_needed
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from bartack.cli.app._database import DatabaseOptions
     from bartack.cli.live._choose import ViewName
     from bartack.depot.elsewhere import Elsewhere, Home
@@ -32,14 +34,22 @@ def find_known(home: Home, runs: Path) -> RunDir | None:
     return None if found is None else RunDir(team.place(found, runs))
 
 
-def queue_for_nodes(run: RunDir, where: Elsewhere, kept: DatabaseOptions, priority: int | None) -> None:
+def queue_for_nodes(
+    run: RunDir,
+    where: Elsewhere,
+    kept: DatabaseOptions,
+    priority: int | None = None,
+    begins: datetime | None = None,
+) -> None:
     """Queue a run for the nodes of its database. If there is no node that can take it, that is reported.
 
     Raises:
         DepotError: The database does not take it.
     """
     team = open_team(where)
-    team.enqueue(run.id, kept.pool, priority, labels_needed(run, team, kept.needs))
+    team.enqueue(run.id, kept.pool, priority, labels_needed(run, team, kept.needs), begins)
+    if begins is not None:
+        write_note(f"{run.id} begins at {local_moment(round(begins.timestamp() * 1e6))}")
     place = team.queue_place(run.id)
     if place is not None and not place.has_nodes:
         labels = f" with {', '.join(map(printable, place.needs))}" if place.needs else ""

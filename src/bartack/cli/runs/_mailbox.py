@@ -10,7 +10,7 @@ import msgspec
 
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._database import shows_database
-from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._options import json_option, with_on, write_json
 from bartack.cli.app._runs import (
     RunFirst,
     iso,
@@ -179,7 +179,8 @@ def send(run: str, name: str, value: str, key: str, workspace: str, *, text: boo
     else:
         sys.stdout.write(f"{sent}\n")
         if kept:
-            write_note(f"stored for {found.id}, which is not active; 'bartack resume {found.id}' delivers it")
+            resume = with_on(f"bartack resume {found.id}")
+            write_note(f"stored for {found.id}, which is not active; '{resume}' delivers it")
 
 
 def _encode(value: str, *, is_text: bool) -> bytes:

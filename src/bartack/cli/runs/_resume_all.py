@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import click
 
+from bartack.cli.app._database import waits_of
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._runs import ago, from_home, paint_status, program_name
@@ -68,6 +69,7 @@ def resume_all(options: AllOptions, here: Path, *, as_json: bool) -> Exit:
 def find_candidates(runs: Sequence[PlacedRun], before: datetime | None, *, failed: bool) -> list[Resumable]:
     """The runs that are not over and that neither a process runs nor the node is going to run."""
     found: list[Resumable] = []
+    waits = waits_of(placed.run for placed in runs)
     for placed in runs:
         standing = placed.standing
         if standing is not None and standing.state in {"queued", "owned"}:
@@ -77,13 +79,18 @@ def find_candidates(runs: Sequence[PlacedRun], before: datetime | None, *, faile
             continue
         if before is not None and changed_before(summary.updated_at, before):
             continue
-        found.append(Resumable(placed, summary, _obstacle(placed, summary, failed=failed)))
+        for_nodes = placed.run.id in waits
+        found.append(
+            Resumable(placed, summary, _obstacle(placed, summary, failed=failed, for_nodes=for_nodes))
+        )
     return found
 
 
-def _obstacle(placed: PlacedRun, summary: RunSummary, *, failed: bool) -> str:
+def _obstacle(placed: PlacedRun, summary: RunSummary, *, failed: bool, for_nodes: bool) -> str:
     """Why a run is not resumed; empty if it is."""
     standing = placed.standing
+    if for_nodes:
+        return "it is for the nodes of a database"
     if summary.status == UNREADABLE:
         return summary.error or "it is unreadable"
     if summary.status == "failed" and not failed:

@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +42,7 @@ from bartack.depot.taken import KeyKnownError
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
-from bartack.runtime.hub.launch import EXIT_CODES, drive
+from bartack.runtime.hub.launch import EXIT_CODES, check_resumable, drive
 from bartack.runtime.program.source import differences, pinned_files
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol.frames import TOGETHER
@@ -161,7 +162,7 @@ def run(
         request.no_input, request.run_as = options.no_input, run_as or ""
         request.start_key = detaching.start_key
         if home is not None and kept.is_for_nodes:
-            return _submit(request, options, place, detaching, shown, kept, home)
+            return _submit(request, options, place, detaching, shown, kept, home, submitted.begins)
         return _run_program(request, options, place, detaching, shown, home)
 
 
@@ -271,6 +272,7 @@ def _submit(
     shown: Shown,
     kept: DatabaseOptions,
     home: Home,
+    begins: datetime | None,
 ) -> Exit:
     """Make a run for the nodes of a database, unless there is one of its key, and show it."""
     from bartack.cli.runs._fleet import find_known, follow_queued  # noqa: PLC0415 - other runs start faster without it
@@ -290,7 +292,7 @@ def _submit(
             pool, needs = kept.pool or chosen.pool, kept.needs or tuple(chosen.needs)
             kept = msgspec.structs.replace(kept, pool=pool, needs=needs)
             priority = chosen.priority if detaching.priority is None else detaching.priority
-            return _give_to_nodes(made, home.where, kept, priority, shown, detach=detaching.detach)
+            return _give_to_nodes(made, home.where, kept, priority, shown, begins, detach=detaching.detach)
     write_note(f"there is a run of the key {printable(home.key)}: {found.id}")
     return follow_queued(found, shown.view, detach=detaching.detach)
 
@@ -301,13 +303,14 @@ def _give_to_nodes(
     kept: DatabaseOptions,
     priority: int | None,
     shown: Shown,
+    begins: datetime | None = None,
     *,
     detach: bool,
 ) -> Exit:
     """Queue a run for the nodes of its database, and show it unless it is to be left alone."""
     from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - other runs start faster without it
 
-    queue_for_nodes(run, where, kept, priority)
+    queue_for_nodes(run, where, kept, priority, begins)
     return follow_queued(run, shown.view, detach=detach)
 
 
@@ -464,17 +467,19 @@ def resume(
     those that wait with a stored answer. It lists the runs first and asks. A cancelled run is never resumed.
 
     With --on DATABASE the command gives a run of that database back to its nodes, also one that is held. With --here it resumes
-    the run on this machine, in this workspace, wherever it ran before.
+    the run on this machine, in this workspace, wherever it ran before. A run for nodes that was submitted here needs no --on.
     """
     every.check()
     shown = Shown(choose_view(view, "bartack resume", as_json=as_json), wait)
     if every.everywhere:
         return _resume_all(every, workspace, as_json=as_json)
+    found, kept = _find(run, Path(workspace), kept)
     where = kept.where("bartack resume")
-    if where is not None:
+    if found is None:
+        assert where is not None
         found = _fetch(where, run, Path(workspace))
-    else:
-        found = locate(run, workspace) if run is not None else _newest(Path(workspace))
+    elif where is not None:
+        found.bring_here()
     check_own(found)
     state = read_state(found)
     assert state.run is not None
@@ -492,6 +497,7 @@ def resume(
         _set_aside(found, again, accept_loss=accept_loss)
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
     if where is not None and kept.is_for_nodes:
+        check_resumable(found, read_state(found) if again is not None else state, None)
         return _give_to_nodes(found, where, kept, None, shown, detach=detach)
     if detach:
         if decision is not None or accept_loss:
@@ -522,6 +528,24 @@ def _bring(run: RunDir, state: State, place: str, sets: Sequence[str]) -> tuple[
     if done is not None:
         write_note(f"prepared by {printable(shlex.join(done.words))}, {human_time(done.took_us / 1e6)}")
     return place, config
+
+
+def _find(run: str | None, workspace: Path, kept: DatabaseOptions) -> tuple[RunDir | None, DatabaseOptions]:
+    """Find the run to resume on this machine, unless a database is named.
+
+    A run that is for the nodes of its database stays theirs, as if that database were named: otherwise this machine would take it.
+    """
+    if kept.on:
+        return None, kept
+    try:
+        found = locate(run, str(workspace)) if run is not None else _newest(workspace)
+    except RunNotFoundError:
+        if kept.database:
+            return None, kept
+        raise
+    if found.is_for_nodes() and found.where is not None:
+        return found, msgspec.structs.replace(kept, on=found.where.on, insecure=found.where.insecure)
+    return (None if kept.database else found), kept
 
 
 def _fetch(where: Elsewhere, run: str | None, workspace: Path) -> RunDir:

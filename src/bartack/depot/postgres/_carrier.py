@@ -32,8 +32,8 @@ from bartack.errors import (
     DepotRewoundError,
     DepotUnavailableError,
     JournalCorruptError,
-    JournalOwnershipLostError,
     JournalPoisonedError,
+    NodeLostError,
 )
 from bartack.journal import BlobRef
 from bartack.journal.shared import Commit
@@ -198,7 +198,7 @@ class Courier:
                 case "written":
                     self._finish(parcel)
                 case "lost":
-                    parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
+                    parcel.done(NodeLostError(parcel.name, "it has another owner"))
                 case _:
                     doubtful.append(parcel)
         return self._look(connection, doubtful) if doubtful else []
@@ -231,7 +231,7 @@ class Courier:
                 case "kept":
                     self._finish(parcel)
                 case "lost":
-                    parcel.done(JournalOwnershipLostError(parcel.name, "it has another owner"))
+                    parcel.done(NodeLostError(parcel.name, "it has another owner"))
                 case "rewound" if parcel.run in self._kept:
                     self._must_compare = True
                     again.append(parcel)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from bartack.errors import JournalOwnershipLostError
+from bartack.errors import NodeLostError
 from bartack.journal import BlobRef
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def upload(
         read: Returns the content of one as it is stored.
 
     Raises:
-        JournalOwnershipLostError: The run has another owner.
+        NodeLostError: The run has another owner.
     """
     for ref in refs:
         with connection.transaction():
@@ -43,7 +43,7 @@ def upload(
                 "SELECT bartack.keep_content(%s, %s, %s, %s)", (*of_value, ref.size)
             ).fetchone()
             if outcome == ("lost",):
-                raise JournalOwnershipLostError(name, "it has another owner")
+                raise NodeLostError(name, "it has another owner")
             if outcome == ("send",):
                 content = read(ref)
                 for number, start in enumerate(range(0, len(content), PIECE)):
@@ -52,7 +52,7 @@ def upload(
                         "SELECT bartack.keep_part(%s, %s, %s, %s, %s)", (*of_value, number, piece)
                     )
                     if kept.fetchone() != (True,):
-                        raise JournalOwnershipLostError(name, "it has another owner")
+                        raise NodeLostError(name, "it has another owner")
 
 
 def keep_value(connection: Connection, team: str, content: bytes) -> bytes:
@@ -75,7 +75,7 @@ def keep_program(connection: Connection, name: str, run: int, fence: int, progra
         "SELECT bartack.keep_program(%s, %s, %s, %s)", (run, fence, bytes.fromhex(ref.sha256), ref.size)
     )
     if kept.fetchone() != (True,):
-        raise JournalOwnershipLostError(name, "it has another owner")
+        raise NodeLostError(name, "it has another owner")
 
 
 def download(session: Session, team: str, ref: BlobRef) -> bytes | None:

@@ -22,7 +22,7 @@ import msgspec
 
 from bartack.depot._directory import SUMMARY_FILE
 from bartack.depot.postgres._content import upload
-from bartack.errors import BartackError, DepotRewoundError, DepotUnavailableError, JournalOwnershipLostError
+from bartack.errors import BartackError, DepotRewoundError, DepotUnavailableError, NodeLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import End
 from bartack.journal.rewound import missing_commits
@@ -122,7 +122,7 @@ def _heal(connection: Connection, kept: Kept, end: End, *, is_ours: bool) -> int
             binary=True,
         ).fetchall()
         if outcome == "lost":
-            raise JournalOwnershipLostError(kept.name, "it has another owner")
+            raise NodeLostError(kept.name, "it has another owner")
         if outcome != "written":
             # An earlier attempt may be in its backend still: the next comparison sees what became of it.
             raise DepotUnavailableError(kept.name, "another process writes the same entries")

@@ -38,7 +38,7 @@ from bartack.errors import (
     JournalLockedError,
     JournalLostError,
     JournalNotFoundError,
-    JournalOwnershipLostError,
+    NodeLostError,
 )
 from bartack.journal import BlobRef, Draft, Durability, Entry, Journal, Loss
 from bartack.journal.file import JOURNAL_FILE, FileBlobs, check_beginning
@@ -300,7 +300,7 @@ class PostgresRun(FileRun):
         """Keep these files instead, if they are others. Only the owner of the run may.
 
         Raises:
-            JournalOwnershipLostError: This process has lost it.
+            NodeLostError: This process has lost it.
         """
         assert self._ownership is not None, "it is not owned"
         row = self._found()
@@ -507,7 +507,7 @@ class PostgresRun(FileRun):
             raise JournalLostError(self.name, 0, end.last, row.at_least)
         accepted = self._session.rows("SELECT bartack.accept_loss(%s, %s, %s)", row.no, accepting, end.last)
         if accepted != [(True,)]:
-            raise JournalOwnershipLostError(self.name, "it has another owner")
+            raise NodeLostError(self.name, "it has another owner")
         return Loss(end.last, row.at_least, str(self.path))
 
     def check_kept(self) -> None:

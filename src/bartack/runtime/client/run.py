@@ -226,7 +226,8 @@ class Run(Closing):
         """Whether a run has come to one of these, or waits for a person without a process."""
         if found.status not in goals | {"waiting"}:
             return False
-        if found.status in {"waiting", "interrupted"} and not self._run.is_active():
+        if found.status in {"waiting", "interrupted", "failed"} and not self._run.is_active():
+            # Nodes may have been given a failed run back: its end is still to come then.
             return not self._run.is_awaited() and (found.status == "waiting" or has_left(self._run))
         return found.status in goals and (found.status == "waiting" or has_left(self._run))
 
@@ -272,7 +273,7 @@ class Run(Closing):
         """Resume an interrupted or failed run.
 
         A run of the pipeline is resumed as ``bartack resume`` does it: with the workspace for itself, its receipts and settings.
-        A run that was started or opened with ``on`` is given back to the nodes of its database, without any of these options.
+        A run for the nodes of a database is given back to them, without any of these options.
 
         Args:
             update: Take the program's source as it is now; it must match its recorded steps.
@@ -297,9 +298,10 @@ class Run(Closing):
                 loss is up to a person: ``bartack resume`` has an option for it.
             ForeignRunError: It came from elsewhere, and is not trusted.
         """
-        if self._is_for_nodes:
+        if self._is_for_nodes or self._run.is_for_nodes():
             if update or program or unknown or again or workspace or sets:
                 raise UsageError("resume", "a node resumes the run, so no option can be given")
+            check_resumable(self._run, read_state(self._run), None)
             give_to_nodes(self._run)
             return
         if self._run.is_active():
