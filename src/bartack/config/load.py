@@ -63,6 +63,7 @@ from bartack.core.batch import Batch
 from bartack.core.files import replace_file
 from bartack.core.flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core.trust import check_settings, make_private
+from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ConfigError, MailboxNameError, UntrustedError
 from bartack.messaging import LetterPolicy
 from bartack.messaging.mailboxes import check_name
@@ -537,6 +538,16 @@ def load_own_depot(environ: Mapping[str, str] | None = None) -> DepotConfig:
         UntrustedError: Another user made them or can change them.
     """
     return _load_own(DEPOT, DepotConfig.__struct_encode_fields__, environ).depot
+
+
+def load_elsewhere(on: str, *, insecure: bool = False, environ: Mapping[str, str] | None = None) -> Elsewhere:
+    """A database as it was named, with the object store that the user's own settings give it.
+
+    Raises:
+        ConfigError: See ``load_own_depot``.
+        UntrustedError: Likewise.
+    """
+    return Elsewhere(on, insecure, load_own_depot(environ).blobs)
 
 
 def load_own_notices(environ: Mapping[str, str] | None = None) -> NoticesConfig:
