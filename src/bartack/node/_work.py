@@ -224,11 +224,12 @@ class RunWork:
         state = read_state(run)
         if state.copies.first is None or not state.copies.first.push:
             return ""
-        from bartack.runtime.hub.carried import fetch_copies  # noqa: PLC0415 - other runs end faster without it
+        from bartack.runtime.hub.carried import MIRRORS, fetch_copies  # noqa: PLC0415 - other runs end faster without it
         from bartack.runtime.hub.workspace.publication import publish  # noqa: PLC0415 - likewise
 
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        fetch = partial(fetch_copies, run, state.copies, load, with_first=True)
+        mirrors = self._runs.with_name(MIRRORS)
+        fetch = partial(fetch_copies, run, state.copies, load, mirrors=mirrors, with_first=True)
         return publish(run, state, fetch, self._stops.wait, self._say)
 
     def _call(self, what: str, words: Sequence[object]) -> object:
@@ -246,12 +247,12 @@ class RunWork:
         state = read_state(run)
         if state.copies.latest is None:
             return run.workspace(state, None), None
-        from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - other runs start faster without it
+        from bartack.runtime.hub.carried import MIRRORS, bring_workspace  # noqa: PLC0415 - other runs start faster without it
         from bartack.runtime.hub.workspace.preparation import Terms, prepare_workspace  # noqa: PLC0415 - likewise
 
         top = self._runs.with_name(WORKSPACES) / run.id
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        place = bring_workspace(run, state.copies, top, load)
+        place = bring_workspace(run, state.copies, top, load, self._runs.with_name(MIRRORS))
         if state.ended is not None and state.ended.status in TERMINAL:
             return place, None
         config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace

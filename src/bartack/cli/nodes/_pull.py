@@ -42,7 +42,7 @@ def pull_files(team: Team, asked: str, repository: Path, into: Path | None, *, a
         raise UsageError(
             "bartack pull", f"{run.id} worked where it was submitted{where}; --whole takes the run"
         )
-    copies = fetch_copies(run, kept, run.open_blobs().get, with_first=True)
+    copies = fetch_copies(run, kept, run.open_blobs().get, near=repository, with_first=True)
     if into is not None:
         copies.write_files(latest.copy, into)
         _report_files(run, into, as_json=as_json)
