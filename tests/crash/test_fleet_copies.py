@@ -268,3 +268,45 @@ def test_the_branches_of_a_run_are_pushed_by_the_next_owner_if_its_node_is_kille
     assert not traces.exists(), "no hook is executed"
     for command in ("status", "show"):
         assert f"pushed to file://{remote}: {branch}" in fleet.call(command, run, "--on", fleet.url)
+
+
+@pytest.mark.requirement("carry-remote")
+@pytest.mark.requirement("carry-remote-refused")
+def test_nodes_fetch_the_history_from_a_remote_and_refuse_a_run_whose_base_they_cannot_fetch(
+    fleet: Travelling, tmp_path: Path
+) -> None:
+    remote, away = tmp_path / "remote.git", tmp_path / "away.git"
+    fleet.git("init", "--quiet", "--bare", str(remote))
+    fleet.git("remote", "add", "origin", str(remote))
+    fleet.git("push", "--quiet", "origin", "main")
+    base = fleet.git("rev-parse", "HEAD").strip()
+    words = (
+        "run",
+        "--on",
+        fleet.url,
+        "--detach",
+        "--carry",
+        "remote",
+        EDITS.name,
+        str(fleet.effects),
+        "1",
+    )
+    assert fleet.start(*words).wait(LIMIT_S) == 0, fleet.output()
+    remote.rename(away)
+    fleet.node("one")
+    until(
+        lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'held'"), "the only node to refuse it"
+    )
+    ((reason,),) = fleet.rows("SELECT reason FROM bartack.owner")
+    assert f"{base} cannot be fetched" in str(reason)
+
+    away.rename(remote)
+    fleet.call("resume", "latest", "--on", fleet.url)
+
+    (fleet.repository / "uncommitted.txt").unlink()
+    merge = fleet.call("pull", "latest", "--on", fleet.url).splitlines()[-1]
+    fleet.git(*merge.split()[1:])
+    assert (fleet.repository / "log.txt").read_text("utf-8") == "0\n"
+    (place,) = map(Path, fleet.workspaces())
+    assert (place / ".git").is_dir()
+    assert not list((tmp_path / "state").glob("**/mirrors/*.git")), "the repository here has the base"

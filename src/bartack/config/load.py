@@ -207,7 +207,7 @@ PINNED: Final = (
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
     "intake.max_candidates", "intake.require_plan", "intake.prefer",
     "questions.from_runs", "run.*",
-    "workspace.carry", "workspace.push",
+    "workspace.carry", "workspace.remote", "workspace.push",
     "agents.*.kind", "agents.*.roles",
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""

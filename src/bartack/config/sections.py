@@ -462,7 +462,9 @@ class WorkspaceConfig(Section, frozen=True):
 
     Attributes:
         carry: ``auto``: a copy travels with the run, with the history of its repository if that is not large; ``full``: always with
-            it; ``none``: the run begins with an empty workspace; ``shared``: all nodes have it at the same path.
+            it; ``remote``: with what its remote lacks of it, and nodes fetch the rest there; ``none``: the run begins with an empty
+            workspace; ``shared``: all nodes have it at the same path.
+        remote: The remote of its repository that nodes fetch from.
         include: Patterns of ignored files that are copied all the same.
         setup: Words of a command that prepares it, once on each machine, when it was made from a copy.
         setup_timeout_s: How long that may take.
@@ -470,7 +472,8 @@ class WorkspaceConfig(Section, frozen=True):
         during_s: How often it is copied while a step takes long.
     """
 
-    carry: Literal["auto", "full", "none", "shared"] = "auto"
+    carry: Literal["auto", "full", "remote", "none", "shared"] = "auto"
+    remote: RemoteName = "origin"
     include: list[str] = []
     setup: list[Word] = []
     setup_timeout_s: Positive = 1800.0

@@ -35,6 +35,7 @@ from bartack.errors import (
     ObjectStoreUnavailableError,
     TreeLockedError,
 )
+from bartack.node._chores import WORKSPACES
 from bartack.node._core import Ending
 from bartack.node._environments import Environments, Interpreter, NotNeededError
 from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, WorkEnd
@@ -49,8 +50,6 @@ from bartack.supervision.process.lock import take_tree_lock
 
 LOOK_S: Final = 1.0
 STOPS: Final = "its node stops"
-WORKSPACES: Final = "work"
-"""The directory beside those of runs with the workspaces of runs that keep copies of them."""
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 """What the system lacks now, and may have later."""
 TREE_S: Final = 30.0
@@ -257,11 +256,12 @@ class RunWork:
         state = read_state(run)
         if state.copies.first is None or not state.copies.first.push:
             return ""
-        from bartack.runtime.hub.carried import fetch_copies  # noqa: PLC0415 - other runs end faster without it
+        from bartack.runtime.hub.carried import MIRRORS, fetch_copies  # noqa: PLC0415 - other runs end faster without it
         from bartack.runtime.hub.workspace.publication import publish  # noqa: PLC0415 - likewise
 
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        fetch = partial(fetch_copies, run, state.copies, load, with_first=True)
+        mirrors = self._runs.with_name(MIRRORS)
+        fetch = partial(fetch_copies, run, state.copies, load, mirrors=mirrors, with_first=True)
         return publish(run, state, fetch, self._stops.wait, self._say)
 
     def _call(self, what: str, words: Sequence[object]) -> object:
@@ -284,12 +284,12 @@ class RunWork:
         """
         if state.copies.latest is None:
             return run.workspace(state, None), None
-        from bartack.runtime.hub.carried import bring_workspace  # noqa: PLC0415 - other runs start faster without it
+        from bartack.runtime.hub.carried import MIRRORS, bring_workspace  # noqa: PLC0415 - other runs start faster without it
         from bartack.runtime.hub.workspace.preparation import Terms, prepare_workspace  # noqa: PLC0415 - likewise
 
         top = self._runs.with_name(WORKSPACES) / run.id
         load = partial(self._fleet.load_blob, self.taken, run.path)
-        place = bring_workspace(run, state.copies, top, load)
+        place = bring_workspace(run, state.copies, top, load, self._runs.with_name(MIRRORS))
         if state.ended is not None and state.ended.status in TERMINAL:
             return place, None
         config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace

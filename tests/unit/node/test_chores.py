@@ -19,7 +19,7 @@ from bartack.depot.team import Team
 from bartack.depot.timetable import Started, Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError
 from bartack.node import _chores
-from bartack.node._chores import KEPT_US, LOST, Chores, remove_lost
+from bartack.node._chores import KEPT_US, LOST, WORKSPACES, Chores, put_run_aside, remove_lost
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
@@ -143,6 +143,20 @@ def test_directories_of_runs_that_the_node_lost_a_day_ago_are_removed(tmp_path: 
 
     assert remove_lost(tmp_path, put_aside, NOW_US) == [old.name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-owned", "run-young", "something"]
+
+
+@pytest.mark.requirement("fleet-lost-directories")
+def test_workspaces_go_with_the_directories_of_their_runs(tmp_path: Path) -> None:
+    runs, work = tmp_path / "runs", tmp_path / WORKSPACES
+    runs.mkdir()
+    for name in ("run-old", "run-young"):
+        made(runs, name, KEPT_US + 1 if name == "run-old" else 0)
+        (work / name / "node_modules").mkdir(parents=True)
+        (work / f"{name}.setup").write_text("{}", "utf-8")
+    (work / f"{LOST}run-before").mkdir()
+
+    assert remove_lost(runs, put_run_aside, NOW_US) == ["run-old"]
+    assert sorted(path.name for path in work.iterdir()) == ["run-young", "run-young.setup"]
 
 
 def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def pull_files(team: Team, asked: str, repository: Path, into: Path | None, *, a
         raise UsageError(
             "bartack pull", f"{run.id} worked where it was submitted{where}; --whole takes the run"
         )
-    copies = fetch_copies(run, kept, run.open_blobs().get, with_first=True)
+    copies = fetch_copies(run, kept, run.open_blobs().get, near=repository, with_first=True)
     if kept.left_out and not as_json:
         write_note(f"the copy leaves something out: bartack show {run.id} names it")
     if into is not None:

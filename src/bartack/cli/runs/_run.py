@@ -66,9 +66,9 @@ wait_option = click.option("--wait", is_flag=True, help="Keep the run active whi
 
 carry_option = click.option(
     "--carry",
-    type=click.Choice(["auto", "full", "none", "shared"]),
-    help="With --on: how the workspace comes to the node: as a copy (auto; full: with its whole history), begun empty (none), or "
-    "at the same path (shared).",
+    type=click.Choice(["auto", "full", "remote", "none", "shared"]),
+    help="With --on: how the workspace comes to the node: as a copy (auto; full: with its whole history; remote: with what its "
+    "remote lacks of that), begun empty (none), or at the same path (shared).",
 )
 
 run_as_option = click.option(

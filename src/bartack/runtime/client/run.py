@@ -114,7 +114,7 @@ class Run(Closing):
         workspace: str | os.PathLike[str] = ".",
         no_input: bool = False,
         on: str | None = None,
-        carry: Literal["auto", "full", "none", "shared"] | None = None,
+        carry: Literal["auto", "full", "remote", "none", "shared"] | None = None,
         **kwargs: object,
     ) -> Run:
         """Start a run in a process of its own, which outlives the caller; or on a node of a database.
@@ -127,8 +127,9 @@ class Run(Closing):
             no_input: No person is there to answer questions.
             on: A PostgreSQL database that keeps the run, whose nodes run it: ``postgresql://…`` or ``service:NAME``. Which nodes
                 take it, and whose run it is there, is said by the section ``run`` of the settings.
-            carry: With ``on``: how the workspace comes to the node, as a copy (``auto``; ``full``: with its whole history), begun
-                empty (``none``), or at the same path (``shared``). By default as the section ``workspace`` of the settings says.
+            carry: With ``on``: how the workspace comes to the node, as a copy (``auto``; ``full``: with its whole history;
+                ``remote``: with what its remote lacks of that), begun empty (``none``), or at the same path (``shared``). Without
+                it, as the section ``workspace`` of the settings says.
             kwargs: Further arguments of the worker.
 
         Raises:

@@ -19,7 +19,7 @@ def words_of_pack(*, is_thin: bool) -> tuple[str, ...]:
     return ("pack-objects", "--revs", *thin, "--stdout", "--delta-base-offset", "-q")
 
 
-def revisions(commit: str, meta: Meta, have: str, before: Meta | None) -> bytes:
+def revisions(commit: str, meta: Meta, have: str, before: Meta | None, base: str = "") -> bytes:
     """What git reads to find the objects of a pack: names that are wanted, and names that are there, with a caret.
 
     The history is walked only if the copy has something that the other one does not name.
@@ -27,6 +27,8 @@ def revisions(commit: str, meta: Meta, have: str, before: Meta | None) -> bytes:
     known = before.named() if before is not None else set[str]()
     wanted = sorted(meta.named() - known)
     lines = [commit, *wanted]
+    if base and not have:
+        lines.append(f"^{base}")
     if have:
         lines.append(f"^{have}")
     if wanted:

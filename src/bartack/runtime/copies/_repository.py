@@ -22,6 +22,7 @@ from bartack.runtime.copies.values import Carry
 AUTO_BYTES: Final = 64 << 20
 """How large a repository can be whose whole history is carried without being asked for."""
 _GITLINK: Final = b"160000 "
+_MERGED: Final = ("for-each-ref", "--format=%(refname)")
 _FORMAT: Final = "%(refname)%00%(objectname)%00%(symref)"
 _STASH: Final = "refs/stash"
 HALF_DONE: Final = (
@@ -124,6 +125,27 @@ class SourceRepository:
             self._references = (facts, self._read_references(folders))
         return self._references[1]
 
+    def references_beside(self, base: str, left_out: list[str]) -> References:
+        """All branches, and the other references as far as they are in the history of a commit.
+
+        Raises:
+            WorkspaceKeepError: They cannot be read.
+        """
+        folders = ("refs/tags", "refs/remotes")
+        merged = {
+            os.fsdecode(name) for name in self._git(*_MERGED, f"--merged={base}", *folders).splitlines()
+        }
+        found = self._read_references(("refs/heads", *folders))
+        kept = {
+            name: own for name, own in found.refs.items() if name.startswith("refs/heads/") or name in merged
+        }
+        if len(kept) < len(found.refs):
+            count = len(found.refs) - len(kept)
+            left_out.append(
+                f"{count} tags and branches of remotes are not copied: the base of the copy does not have them"
+            )
+        return References(kept, found.shallow)
+
     def check_carry(self, carry: Carry) -> bool:
         """Whether the whole history is carried.
 
@@ -138,11 +160,7 @@ class SourceRepository:
                 "only a part of its files is checked out ('git sparse-checkout disable' brings the others)"
             )
             raise WorkspaceCarryError(str(self.found.own), (), problem)
-        if carry == "full":
-            return True
-        lines = self._git.line("count-objects", "-v").splitlines()
-        counted = {name: value for name, _, value in (line.partition(": ") for line in lines)}
-        return (int(counted["size"]) + int(counted["size-pack"])) << 10 <= AUTO_BYTES
+        return carry == "full" or not is_large(self._git)
 
     def fetch(self, commits: Iterable[str], index: str) -> None:
         """Bring objects with everything that they need into the copies.
@@ -229,6 +247,17 @@ class SourceRepository:
         )
         written = git.run(("write-tree",), fine=range(256))
         return None if written.status else written.line
+
+
+def is_large(git: PlainGit) -> bool:
+    """Whether the whole history of a repository is carried only if that is asked for.
+
+    Raises:
+        WorkspaceKeepError: It cannot be read.
+    """
+    lines = git.line("count-objects", "-v").splitlines()
+    counted = {name: value for name, _, value in (line.partition(": ") for line in lines)}
+    return (int(counted["size"]) + int(counted["size-pack"])) << 10 > AUTO_BYTES
 
 
 def find_repository(place: Path) -> RepositoryPaths | None:

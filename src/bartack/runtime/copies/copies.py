@@ -71,10 +71,12 @@ class Copies:
         limits: How large files and trees can be.
         include: Patterns of ignored files that are copied all the same: a name at any depth (``.env``), or a path seen from the
             workspace (``build/out``); ``*`` and ``**`` mean what they mean to git.
+        base: A commit that no pack has, because all machines have it from elsewhere; empty: there is none.
     """
 
-    def __init__(self, git: PlainGit, limits: Limits, include: Sequence[str]) -> None:
+    def __init__(self, git: PlainGit, limits: Limits, include: Sequence[str], base: str = "") -> None:
         self._git = git
+        self._base = base
         self._limits = limits
         self._include = tuple(include)
         self._objects = ObjectWriter(git.directory)
@@ -189,6 +191,8 @@ class Copies:
         if part is None or part.repository is None or part.worktree is None:
             return References({}, ())
         checkout = part.worktree.checkout
+        if not parent and self._base:
+            return part.repository.references_beside(self._base, left_out)
         if not parent and not part.repository.check_carry(carry):
             left_out.append(
                 'the history is not copied, only the commit that is checked out: carry = "full" copies it'
@@ -252,14 +256,15 @@ class Copies:
         return self._find_meta(commit) is not None
 
     def pack(self, commit: str, have: str = "") -> bytes:
-        """The objects of a copy that another one does not have; all of them if no other one is given.
+        """The objects of a copy that another one does not have; all but those of the base if no other one is given.
 
         Raises:
             WorkspaceKeepError: One of the copies is not here.
         """
         meta = self._meta(commit)
         before = self._meta(have) if have else None
-        return make_pack(self._git, revisions(commit, meta, have, before), is_thin=bool(have))
+        given = revisions(commit, meta, have, before, self._base)
+        return make_pack(self._git, given, is_thin=bool(have or self._base))
 
     def add_pack(self, data: bytes) -> None:
         """Add what ``pack`` made, here or elsewhere. The copy that it builds on has to be here.
@@ -268,6 +273,16 @@ class Copies:
             WorkspaceKeepError: It cannot be read, or what it builds on is not here.
         """
         take_pack(self._git, data)
+
+    def borrow(self, objects: Path) -> None:
+        """Use the objects of another repository of this machine from now on."""
+        file = self.directory / "objects/info/alternates"
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, os.fsencode(objects) + b"\n", synced=False)
+
+    def has_base(self) -> bool:
+        """Whether what no pack has is here."""
+        return not self._base or check_object(self._git, f"{self._base}^{{commit}}")
 
     def lanes(self, commit: str) -> tuple[str, ...]:
         """The names of the lanes that a copy has.
@@ -404,18 +419,22 @@ class Copies:
             yield
 
 
-def open_copies(directory: Path, limits: Limits | None = None, include: Sequence[str] = ()) -> Copies:
+def open_copies(
+    directory: Path, limits: Limits | None = None, include: Sequence[str] = (), base: str = ""
+) -> Copies:
     """The copies that are kept in a directory, which is made if it is missing.
 
     Args:
         directory: A bare repository that nothing else uses, as ``copies.git`` beside the run.
         limits: How large files and trees can be.
         include: Patterns of ignored files that are copied all the same.
+        base: A commit that no pack has.
 
     Raises:
         WorkspaceKeepError: It cannot be made.
     """
-    return Copies(PlainGit(make_home(Path(directory)), settings=UNSYNCED), limits or Limits(), include)
+    git = PlainGit(make_home(Path(directory)), settings=UNSYNCED)
+    return Copies(git, limits or Limits(), include, base)
 
 
 def find_top(directory: Path) -> Path:

@@ -131,7 +131,9 @@ def push_commits(git: PlainGit, url: str, branches: Mapping[str, str]) -> Pushed
 
     Raises:
         WorkspaceKeepError: The other side cannot be reached, or did not answer in time.
+        WorkspaceRemoteError: It is not a URL that can be used.
     """
+    url = check_url(url, git.directory, url)
     online = git.online()
     words = [
         "push",

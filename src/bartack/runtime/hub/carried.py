@@ -9,47 +9,85 @@ from typing import Final
 
 from bartack.config.load import kept_sets, load_kept_config
 from bartack.config.sections import WorkspaceConfig
+from bartack.core.user_home import user_home
 from bartack.depot.port import open_blob_port
-from bartack.errors import WorkspaceKeepError
+from bartack.errors import WorkspaceKeepError, WorkspaceRemoteError
 from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, find_top, open_copies
+from bartack.runtime.copies.mirrors import Base, fetch_base, find_base, has_large_history, objects_of
 from bartack.runtime.copies.remotes import find_url
 from bartack.runtime.copies.values import Carry, Sources
 from bartack.runtime.hub.workspace.preparation import note_restored
 from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state import entries as e
 from bartack.runtime.state.copies import KeptCopies
-from bartack.runtime.state.entries import WorkspaceKept
 
-CARRIES: Final[dict[str, Carry]] = {"auto": "auto", "full": "full", "none": "none"}
+CARRIES: Final[dict[str, Carry]] = {"auto": "auto", "full": "full", "remote": "full", "none": "none"}
 """The ways in which a workspace travels with its run. The other way is not to travel: ``shared``."""
+MIRRORS: Final = "mirrors"
+"""The directory with repositories from elsewhere."""
 
 
-def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tuple[WorkspaceKept, BlobRef]:
+def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tuple[e.WorkspaceKept, BlobRef]:
     """Copy the workspace of a run that is being made; returns the entry, and its value.
 
     Raises:
         WorkspaceCarryError: It is too large.
         WorkspaceKeepError: It cannot be copied.
-        WorkspaceRemoteError: The remote that is to get the branches cannot be used.
+        WorkspaceRemoteError: A remote that it needs cannot be used.
     """
     carry, top = CARRIES[config.carry], find_top(workspace)
+    base = _find_base(run, top, config)
     push = find_url(top, config.push, pushes=True) if config.push else ""
-    copies = open_copies(run.copies, include=config.include)
+    copies = open_copies(run.copies, include=config.include, base="" if base is None else base.commit)
+    objects = None if base is None else objects_of(top)
+    if objects is not None:
+        copies.borrow(objects)
     copy = copies.take(Sources(top, run.path), "", carry)
     pack = open_blob_port(run.blob_port()).put(copies.pack(copy.commit))
     below = "" if carry == "none" else os.path.relpath(workspace.resolve(), top)
-    kept = WorkspaceKept(
+    kept = e.WorkspaceKept(
         copy=copy.commit,
         head=copy.head,
         refs=dict(copy.refs),
         below="" if below == os.curdir else below,
         left_out=list(copy.left_out),
         push=push,
+        base=None if base is None else e.RemoteBase(url=base.url, ref=base.ref, commit=base.commit),
     )
     return kept, pack
 
 
-def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[BlobRef], bytes]) -> str:
+def _find_base(run: RunDir, top: Path, config: WorkspaceConfig) -> Base | None:
+    """The commit that nodes fetch from a remote, if the workspace travels so.
+
+    Raises:
+        WorkspaceRemoteError: That was asked for, and there is none.
+    """
+    if config.carry == "remote":
+        return find_base(top, config.remote, run.copies)
+    if config.carry != "auto" or not has_large_history(top):
+        return None
+    try:
+        found = find_base(top, config.remote, run.copies)
+    except (WorkspaceRemoteError, WorkspaceKeepError):
+        return None  # only the commit that is checked out travels
+    # Whether nodes have a path of this machine is only known by the person who asks for it.
+    return None if found.url.startswith("file:") else found
+
+
+def base_of(kept: KeptCopies) -> str:
+    """The commit that no pack of a run has; empty if there is none."""
+    return "" if kept.first is None or kept.first.base is None else kept.first.base.commit
+
+
+def bring_workspace(
+    run: RunDir,
+    kept: KeptCopies,
+    top: Path,
+    load: Callable[[BlobRef], bytes],
+    mirrors: Path | None = None,
+) -> str:
     """Bring the files of the latest copy of a run to a directory of this machine, and to that of the run.
 
     What is there already at this copy stays; anything else there is replaced.
@@ -59,17 +97,19 @@ def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[Bl
         kept: The copies that its journal has.
         top: Where its workspace is to be.
         load: Returns a large value of it as it is stored.
+        mirrors: Where repositories from elsewhere are; in the state home of the user by default.
 
     Returns:
         Where the workspace is.
 
     Raises:
         WorkspaceKeepError: That is not possible.
+        WorkspaceRemoteError: A commit that it needs cannot be fetched.
     """
     assert kept.first is not None
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
-    copies, sources = fetch_copies(run, kept, load, include), Sources(top, run.path)
+    copies, sources = fetch_copies(run, kept, load, include, mirrors), Sources(top, run.path)
     if not top.exists() or not _is_there(copies, sources, kept.latest.copy):
         note_restored(top)
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +130,9 @@ def fetch_copies(
     kept: KeptCopies,
     load: Callable[[BlobRef], bytes],
     include: Sequence[str] = (),
+    mirrors: Path | None = None,
     *,
+    near: Path | None = None,
     with_first: bool = False,
 ) -> Copies:
     """The copies of a run on this machine, with the latest one.
@@ -100,17 +142,33 @@ def fetch_copies(
         kept: The copies that its journal has.
         load: Returns a large value of it as it is stored.
         include: Patterns of ignored files that are copied all the same.
+        mirrors: Where repositories from elsewhere are; in the state home of the user by default.
+        near: A workspace whose repository may have the commit that no copy has.
         with_first: Whether the first one is needed, too.
 
     Raises:
         WorkspaceKeepError: A pack cannot be read.
+        WorkspaceRemoteError: A commit that no copy has cannot be fetched.
     """
-    copies = open_copies(run.copies, include=include)
+    copies = open_copies(run.copies, include=include, base=base_of(kept))
+    _bring_base(copies, kept, mirrors, near)
     first = [kept.first_pack] if with_first and kept.first_pack is not None else []
     for pack in [*first, *kept.packs]:
         if not copies.has(pack.copy):
             copies.add_pack(load(pack.ref))
     return copies
+
+
+def _bring_base(copies: Copies, kept: KeptCopies, mirrors: Path | None, near: Path | None) -> None:
+    """Have the commit here that no copy has."""
+    objects = None if near is None or copies.has_base() else objects_of(find_top(near))
+    if objects is not None:
+        copies.borrow(objects)
+    if not copies.has_base():
+        assert kept.first is not None
+        assert kept.first.base is not None
+        named = kept.first.base
+        copies.borrow(fetch_base(mirrors or user_home() / MIRRORS, Base(named.url, named.ref, named.commit)))
 
 
 def _is_there(copies: Copies, sources: Sources, copy: str) -> bool:

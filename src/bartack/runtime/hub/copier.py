@@ -39,9 +39,13 @@ class Copier:
         core: Decides about copies, and learns what became of them.
         top: The directory that is copied.
         include: Patterns of ignored files that are copied all the same.
+        base: A commit that no pack has; empty: there is none.
     """
 
-    def __init__(self, run: RunDir, core: CopyingCore, top: Path, include: Sequence[str] = ()) -> None:
+    def __init__(
+        self, run: RunDir, core: CopyingCore, top: Path, include: Sequence[str] = (), base: str = ""
+    ) -> None:
+        self._base = base
         self._core = core
         self._sources = Sources(top, run.path)
         self._directory = run.copies
@@ -125,7 +129,7 @@ class Copier:
 
     def _open(self) -> Copies:
         if self._copies is None:
-            self._copies = open_copies(self._directory, include=self._include)
+            self._copies = open_copies(self._directory, include=self._include, base=self._base)
         return self._copies
 
 

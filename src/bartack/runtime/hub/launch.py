@@ -236,12 +236,14 @@ def _open_core(run: RunDir, config: Config, place: str, given: CoreParts) -> tup
     state, *_ = given
     if state.copies.latest is None:
         return Core(*given), None
-    from bartack.runtime.hub.carried import top_of  # noqa: PLC0415 - other runs start faster without it
+    from bartack.runtime.hub.carried import base_of, top_of  # noqa: PLC0415 - other runs start faster without it
     from bartack.runtime.hub.copier import Copier  # noqa: PLC0415 - likewise
     from bartack.runtime.kernel.copies.core import CopyingCore  # noqa: PLC0415 - likewise
 
     core = CopyingCore(*given, during_s=config.workspace.during_s)
-    return core, Copier(run, core, top_of(state.copies, place), config.workspace.include)
+    return core, Copier(
+        run, core, top_of(state.copies, place), config.workspace.include, base_of(state.copies)
+    )
 
 
 def _open_lease(run: RunDir) -> int | None:

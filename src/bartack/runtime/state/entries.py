@@ -98,6 +98,15 @@ class RunMoved(EntryData, frozen=True, gc=False):
     workspace: str
 
 
+class RemoteBase(msgspec.Struct, frozen=True):
+    """A commit that another repository has, with all that it needs, so that no copy has that."""
+
+    url: str
+    ref: str
+    """The reference whose history it is in."""
+    commit: str
+
+
 class WorkspaceKept(EntryData, frozen=True, gc=False):
     """The files of the run as they were at a moment: a copy. Its value: a pack of what the copy before it does not have.
 
@@ -120,6 +129,8 @@ class WorkspaceKept(EntryData, frozen=True, gc=False):
     """A step that may change files was under way."""
     left_out: list[str] = []
     """What could not be kept, and why."""
+    base: RemoteBase | None = None
+    """What packs that need no copy before them need besides; only of the first copy."""
     push: str = ""
     """The URL that gets the branches of the run when it is completed; only of the first copy."""
 

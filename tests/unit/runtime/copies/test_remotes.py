@@ -180,8 +180,11 @@ def test_a_copy_without_the_history_is_pushed_on_top_of_it(
 def test_git_refuses_every_other_way_by_itself(url: str, tmp_path: Path) -> None:
     own = PlainGit(make_home(tmp_path / "own.git"))
 
-    with pytest.raises(WorkspaceKeepError, match="not allowed"):
+    with pytest.raises(WorkspaceRemoteError):
         push_commits(own, url, {"main": "0" * 40})
+    for words in (("push", url, ":main"), ("fetch", url), ("ls-remote", url)):
+        with pytest.raises(WorkspaceKeepError, match="not allowed"):
+            own.online().run(words)
 
     assert not (own.directory / "started").exists()
 

@@ -43,7 +43,7 @@ class AsyncRun:
         workspace: str | os.PathLike[str] = ".",
         no_input: bool = False,
         on: str | None = None,
-        carry: Literal["auto", "full", "none", "shared"] | None = None,
+        carry: Literal["auto", "full", "remote", "none", "shared"] | None = None,
         **kwargs: object,
     ) -> AsyncRun:
         """Start a run in a process of its own, which outlives the caller; or on a node of a database."""

@@ -28,7 +28,7 @@ from bartack.core.files import replace_file
 from bartack.errors import WorkspaceKeepError, WorkspaceSetupError
 from bartack.runtime.copies.copies import open_copies
 from bartack.runtime.copies.values import Sources
-from bartack.runtime.hub.workspace.prepared import Prepared
+from bartack.runtime.hub.workspace.prepared import SETUP, Prepared
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.secrets import open_veil_of
 from bartack.runtime.state.run_state import State
@@ -132,7 +132,7 @@ def _changes(run: RunDir, state: State, top: Path, include: Sequence[str]) -> bo
 
 
 def _place_of(top: Path) -> Path:
-    return top.with_name(f"{top.name}.setup")
+    return top.with_name(f"{top.name}{SETUP}")
 
 
 def _read_done(top: Path) -> SetupDone | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import Value
+
+SETUP: Final = ".setup"
+"""The end of the name of the file beside a workspace that notes how it was prepared."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
