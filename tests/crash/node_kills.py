@@ -33,6 +33,7 @@ from bartack.supervision.process.tree import find_by_environment
 
 NODE: Final = Path(__file__).with_name("quick_node.py")
 PATIENCE_S: Final = 300.0
+"""The longest time in which nothing happens: no kill, and no journal grows. A busy machine may need longer for all kills."""
 LOOK_S: Final = 0.02
 STEPS: Final = 12
 AT_ONCE: Final = 5
@@ -121,9 +122,11 @@ class Hunt:
 
     def drive(self) -> None:
         """Kill as often as is wanted, and let all runs come to their end."""
-        limit = time.monotonic() + PATIENCE_S
+        last, limit = 0, 0.0
         victim = self.random.choice(VICTIMS)
         while True:
+            if last != (last := self._progress()):
+                limit = time.monotonic() + PATIENCE_S
             assert time.monotonic() < limit, f"{self.hits} of {self.kills} kills; {self.story()}"
             wanted = self.hits.total() < self.kills
             going = self._going()
@@ -135,6 +138,10 @@ class Hunt:
                 victim = self.random.choice(VICTIMS)
             else:
                 select.select([], [], [], LOOK_S)
+
+    def _progress(self) -> int:
+        """Grows with every kill and every entry of a run."""
+        return 1 + self.hits.total() + sum(one.size() for one in self.prey)
 
     def _going(self) -> list[Prey]:
         for one in self.prey:
