@@ -18,7 +18,7 @@ from bartack.cli.app._terminal import Screen, Style, human_time, local_moment, p
 from bartack.depot import KeptRun
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.runtime.rundir.asked import load_question
-from bartack.runtime.rundir.find import ENDED, RunSummary, find_run, list_runs, summarise
+from bartack.runtime.rundir.find import ENDED, TERMINAL, RunSummary, find_run, list_runs, summarise
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.timeline import Timeline, name_deadlock, value_of
@@ -205,6 +205,11 @@ def program_name(program: str) -> str:
     """The short name of a program."""
     name = Path(program).name
     return "pipeline" if name == PIPELINE_FILE else name
+
+
+def may_be_queued(summary: RunSummary) -> bool:
+    """Whether nodes of a database may be going to run a run."""
+    return summary.status not in TERMINAL and not summary.pid
 
 
 def remark_of(summary: RunSummary) -> str:

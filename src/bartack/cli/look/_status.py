@@ -28,6 +28,7 @@ from bartack.cli.app._runs import (
     describe_rest,
     iso,
     locate,
+    may_be_queued,
     open_questions,
     paint_status,
     program_name,
@@ -45,7 +46,6 @@ from bartack.journal import Entry
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.find import (
     ENDED,
-    TERMINAL,
     RunSummary,
     is_readable,
     list_runs,
@@ -231,11 +231,6 @@ def _try_reading(run: RunDir | None) -> tuple[State | None, Progress | None, Bar
         return *read_progress_of(run), None
     except BartackError as problem:
         return None, None, problem
-
-
-def may_be_queued(summary: RunSummary) -> bool:
-    """Whether nodes of a database may be going to run a run."""
-    return summary.status not in TERMINAL and not summary.pid
 
 
 def _summary_facts(summary: RunSummary, wait: Wait | None) -> dict[str, object]:

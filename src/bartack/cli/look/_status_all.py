@@ -12,10 +12,17 @@ import msgspec
 from bartack.cli.app._database import describe_wait, reason_in_queue, status_in_queue
 from bartack.cli.app._database import waits_of as node_waits_of
 from bartack.cli.app._options import write_json
-from bartack.cli.app._runs import ago, cost_of, from_home, paint_status, program_name, remark_of
+from bartack.cli.app._runs import (
+    ago,
+    cost_of,
+    from_home,
+    may_be_queued,
+    paint_status,
+    program_name,
+    remark_of,
+)
 from bartack.cli.app._terminal import Screen, human_time, printable
 from bartack.cli.look._age import changed_before, parse_age
-from bartack.cli.look._status import may_be_queued
 from bartack.cli.queued._queueing import describe_place, note_no_node, state_of
 from bartack.core.clock import SystemClock
 from bartack.depot import user_depot
