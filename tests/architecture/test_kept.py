@@ -25,6 +25,7 @@ NAMED: Final = {
     "cli/look/_bundle.py": {"run.json"},  # a name in an archive
     "runtime/program/recording.py": {"journal.ndjson"},  # likewise
     "runtime/scheduler/requests.py": {"blobs"},  # for people: what there is no room for
+    "config/own.py": {"blobs"},  # a setting
 }
 """Modules that name such a file and do not look for it."""
 

@@ -16,7 +16,17 @@ from bartack.depot.postgres._examine import Remark, examine_database
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
-CHECKS = ["server", "schema", "rights", "latency", "clock", "notifications", "durability", "transactions"]
+CHECKS = [
+    "server",
+    "schema",
+    "rights",
+    "latency",
+    "clock",
+    "notifications",
+    "durability",
+    "transactions",
+    "large values",
+]
 
 
 def remarks_of(url: str) -> dict[str, Remark]:

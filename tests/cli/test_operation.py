@@ -31,6 +31,15 @@ async def main(ctx: Context, name: str) -> str:
 """
 
 
+MAKE = """
+from bartack import step
+
+@step
+def make(name: str) -> str:
+    return name[:1] * 2_000_000
+"""
+
+
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "main.py").write_text(PROGRAM, encoding="utf-8")
@@ -146,6 +155,26 @@ def test_a_held_run_is_named_with_its_reason_where_a_command_meets_it(
     resumed = run("resume", run_id, *on, "--detach")
     assert resumed.returncode == 0, resumed.stderr
     assert database.shared.rows("SELECT state FROM bartack.owner") == [("queued",)]
+
+
+@pytest.mark.requirement("objects-are-checked")
+def test_commands_keep_and_check_values_of_a_run_in_the_object_store(
+    run: Call, on: tuple[str, str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place / "store"
+    store.mkdir()
+    monkeypatch.setenv("BARTACK_DEPOT_BLOBS", f"file://{store}")
+    (place / "main.py").write_text(PROGRAM.replace('ctx.shell("echo", name)', "make(name)") + MAKE, "utf-8")
+    done = run("run", *on, "--here", "main.py", "Ann")
+    assert (done.returncode, len(done.stdout)) == (0, 2_000_001), done.stderr
+    (path,) = store.iterdir()
+
+    shown = run("db", "stats", *on).stdout
+    assert f"file://{store}: it answers; 1 value, 2.0 MB; 0 objects that nothing names" in shown
+    path.write_bytes(b"x")
+    damaged = run("db", "check", *on)
+    assert damaged.returncode == 10
+    assert f"the object {path.name} of file://{store} does not match" in damaged.stderr
 
 
 @pytest.mark.requirement("fleet-schedules")

@@ -65,6 +65,9 @@ def test_a_project_chooses_no_database(call: Call) -> None:
     assert call("db", "stats").returncode == 2
     with pytest.raises(ConfigError, match="must not choose a database"):
         load_config(Path.cwd(), (), {})
+    Path("bartack.toml").write_text("[depot]\nblobs = 's3://evil'\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="must not choose a database"):
+        load_config(Path.cwd(), (), {})
 
 
 @pytest.mark.requirement("database-is-chosen-by-its-user")
@@ -118,16 +121,25 @@ def test_the_system_gives_nothing_of_a_node_to_processes_of_its_user(
 
 
 def test_a_node_of_a_database_reads_the_users_own_settings(
-    call: Call, nodes: list[fleet.FleetSettings]
+    call: Call, nodes: list[fleet.FleetSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own("[node]\npools = ['red']\nlabels = ['gpu']\ndrain_s = 20\n[depot]\nlease_s = 7\nhold_s = 90\n")
+    own(
+        "[node]\npools = ['red']\nlabels = ['gpu']\ndrain_s = 20\npass_env = ['AWS_REGION']\n"
+        "[depot]\nlease_s = 7\nhold_s = 90\nblobs = 's3://team/red'\n"
+    )
     url = new_database()
+    variables = "AWS_REGION", "AWS_SECRET_ACCESS_KEY"
+    for name in variables:
+        monkeypatch.setenv(name, "x")
 
     assert call("node", "run", "--on", url).returncode == 0
-    options = ("--pool", "blue", "--label", "x", "--lease", "9", "--drain", "0")
+    options = ("--pool", "blue", "--label", "x", "--lease", "9", "--drain", "0", "--blobs", "file:///x")
     assert call("node", "run", "--on", url, *options).returncode == 0
 
     first, second = nodes
     assert (first.pools, first.labels[0], first.lease_s, first.hold_s) == (("red",), "gpu", 7.0, 90.0)
     assert (second.pools, second.labels[0], second.lease_s) == (("blue",), "x", 9.0)
+    assert [settings.team.where.blobs for settings in nodes] == ["s3://team/red", "file:///x"]
+    opening = [[name in settings.environ for name in variables] for settings in nodes]
+    assert opening == [[True, False], [True, True]], "variables of AWS open nothing where no bucket is named"
     assert (first.drain_s, second.drain_s) == (20.0, 0.0)

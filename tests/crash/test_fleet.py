@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,9 +31,14 @@ command = ["/bin/sh", "-c", "sleep 602; :"]
 
 
 class Fleet:
-    """A database, nodes that take runs from it, and a workspace that all of them see."""
+    """A database, nodes that take runs from it, and a workspace that all of them see.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where all of it is.
+        environ: Variables of its nodes and commands.
+    """
+
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self.url = new_database()
         self.database = Database(self.url)
         self.effects = folder / "effects"
@@ -53,6 +58,12 @@ class Fleet:
             "PGSSLKEY": f"/{SECRET}/key",
             "BARTACK_ON": f"service:{SECRET}",
             "BARTACK_DEPOT_ON": f"service:{SECRET}",
+            "BARTACK_DEPOT_BLOBS": f"s3://{SECRET}/runs",
+            "AWS_ACCESS_KEY_ID": SECRET,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": f"http://{SECRET}",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": f"/{SECRET}/token",
+            **(environ or {}),
         }
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
@@ -74,6 +85,12 @@ class Fleet:
         self._nodes[name] = made = self.start("node", "run", "--on", self.url, *words)
         until(lambda: self.rows("SELECT count(*) FROM bartack.node") != known, f"{name} to join")
         return made
+
+    def submit_large(self) -> subprocess.Popen[bytes]:
+        """Submit a run whose first step returns a large value, and follow it."""
+        program = PROGRAM.with_name("large.py")
+        (self._workspace / program.name).write_bytes(program.read_bytes())
+        return self.start("run", "--on", self.url, program.name, str(self.effects), str(STEPS))
 
     def submit(self, steps: int = STEPS) -> subprocess.Popen[bytes]:
         """Submit a run and follow it."""
@@ -281,6 +298,7 @@ def test_a_hub_and_everything_below_it_know_nothing_of_the_database(fleet: Fleet
             shown += "\n".join(descriptors_of(pid))
             assert [trace for trace in traces if trace in shown] == [], command
             assert "\0PG" not in f"\0{shown}", command
+            assert "\0AWS_" not in f"\0{shown}", command
         files = [path for path in fleet.seat("one").glob("runs/**/*") if path.is_file()]
         assert {"kept.json", "hub.log", "journal.ndjson"} <= {path.name for path in files}
         for path in files:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
 
@@ -66,6 +66,9 @@ from bartack.core.trust import check_settings, make_private
 from bartack.errors import ConfigError, MailboxNameError, UntrustedError
 from bartack.messaging import LetterPolicy
 from bartack.messaging.mailboxes import check_name
+
+if TYPE_CHECKING:
+    from bartack.depot.elsewhere import Elsewhere
 
 SETS_FILE: Final = "sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
@@ -537,6 +540,18 @@ def load_own_depot(environ: Mapping[str, str] | None = None) -> DepotConfig:
         UntrustedError: Another user made them or can change them.
     """
     return _load_own(DEPOT, DepotConfig.__struct_encode_fields__, environ).depot
+
+
+def load_elsewhere(on: str, *, insecure: bool = False, environ: Mapping[str, str] | None = None) -> Elsewhere:
+    """A database as it was named, with the object store that the user's own settings give it.
+
+    Raises:
+        ConfigError: See ``load_own_depot``.
+        UntrustedError: Likewise.
+    """
+    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - only runs in a database need it
+
+    return Elsewhere(on, insecure, load_own_depot(environ).blobs)
 
 
 def load_own_notices(environ: Mapping[str, str] | None = None) -> NoticesConfig:

@@ -36,11 +36,12 @@ class OwnSection(NamedTuple):
 OWN: Final = {
     NOTICES: OwnSection(NOTICE_KEYS, "a file that comes with a project must not start programs or send data"),
     NODE: OwnSection(
-        frozenset({"max_runs", "rest_after_s", "drain_s", "otel", "pools", "labels"}),
+        frozenset({"max_runs", "rest_after_s", "drain_s", "otel", "pools", "labels", "pass_env"}),
         "the node serves all projects",
     ),
     DEPOT: OwnSection(
-        frozenset({"on", "lease_s", "hold_s"}), "a file that comes with a project must not choose a database"
+        frozenset({"on", "lease_s", "hold_s", "blobs"}),
+        "a file that comes with a project must not choose a database or where its values go",
     ),
     "web": OwnSection(),
     "budget": OwnSection(wins=frozenset({"daily_usd", "day_begins"})),

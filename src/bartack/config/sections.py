@@ -163,6 +163,7 @@ class NodeConfig(Section, frozen=True):
         drain_s: How long a node of a database that is to end waits for steps in flight before it interrupts them.
         pools: The queues that a node of a database takes runs from.
         labels: What runs in a database may need of it.
+        pass_env: Names of variables that open the object store of the database and that its runs get all the same.
         on_failure: What becomes of a queued run whose program fails: it is over, or it is resumed.
         retries: How often it is resumed.
         otel: A node of a database counts and measures what it does with OpenTelemetry.
@@ -173,6 +174,7 @@ class NodeConfig(Section, frozen=True):
     drain_s: Seconds = 600.0
     pools: list[Line] = []
     labels: list[Line] = []
+    pass_env: list[Line] = []
     on_failure: Literal["stop", "retry"] = "stop"
     retries: Annotated[int, Meta(ge=1, le=100)] = 3
     otel: bool = False
@@ -185,11 +187,13 @@ class DepotConfig(Section, frozen=True):
         on: The database where a command needs one and none is named.
         lease_s: Without an answer of the database for this long, the runs of a node go to other nodes.
         hold_s: How long the runs of a node stand still without an answer before they are stopped.
+        blobs: The object store with the largest values of the database; empty: all of them are in the database.
     """
 
     on: Line = ""
     lease_s: Annotated[float, Meta(ge=3, le=60)] = 5.0
     hold_s: Positive = 300.0
+    blobs: Line = ""
 
 
 class AllBudgetConfig(BudgetConfig, frozen=True):

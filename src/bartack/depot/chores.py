@@ -2,6 +2,8 @@
 
 ``do_chore`` in ``postgres/schema/0003.sql`` does the work in small pieces, and notes what kept it from being done. A statement that
 takes too long, or whose connection is lost, notes nothing. That is done here, so that the next piece has its turn.
+
+Objects of an object store are deleted here, too, after the database has said whose turn it is: no transaction waits for the store.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from bartack.depot.postgres._database import ANSWER_S, Session
+from bartack.depot.postgres._objects import delete_orphans
 from bartack.errors import DepotError, DepotSchemaError
 
 CHORE_MS: Final = 20_000
 """How long one statement may take."""
+OBJECTS: Final = "objects"
+"""The piece of work that is done here and not in the database."""
 CHORE_ANSWER_S: Final = CHORE_MS / 1000 + ANSWER_S
 
 
@@ -54,4 +59,13 @@ def _do(session: Session, node: int, name: str, limit_ms: int) -> Chore | None:
     except DepotError as error:
         session.rows("SELECT bartack.note_chore(%s, %s)", name, str(error))
         return Chore(name, str(error))
-    return None if outcome is None or outcome[0] is None else Chore(name, str(outcome[0]))
+    if outcome is None or outcome[0] is None:
+        return None
+    return Chore(name, _delete_objects(session, node) if name == OBJECTS else str(outcome[0]))
+
+
+def _delete_objects(session: Session, node: int) -> str:
+    """Delete objects that nothing names, and note what kept them from being deleted; returns that."""
+    problem, has_more = delete_orphans(session, node)
+    session.rows("SELECT bartack.note_orphans(%s, %s)", problem, has_more)
+    return problem

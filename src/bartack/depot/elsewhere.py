@@ -38,11 +38,13 @@ class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         on: The database, as people name it.
         insecure: Connect also where the connection is not protected.
+        blobs: The object store with its largest values; empty: they are in the database.
         mark: Shows who has written this, and for which directory.
     """
 
     on: str
     insecure: bool = False
+    blobs: str = ""
     mark: str = ""
 
     def place_in(self, folder: Path) -> Path:
@@ -90,6 +92,7 @@ def read_elsewhere(directory: Path) -> Elsewhere | None:
         where = msgspec.json.decode(text, type=Elsewhere)
         where.on.encode()
         where.mark.encode()
+        where.blobs.encode()
     except (msgspec.DecodeError, UnicodeError) as error:
         raise UntrustedError(str(path), f"it cannot be read: {error}", str(directory)) from None
     marks = [_mark(directory, where, key).encode() for key in known_keys()]
@@ -110,20 +113,21 @@ def _read_own(path: Path) -> bytes:
 
 
 def _mark(directory: Path, where: Elsewhere, key: bytes) -> str:
-    facts = f"{directory.name}\0{os.stat(directory).st_ino}\0{where.on}\0{where.insecure}".encode()
-    return hashlib.blake2b(facts, key=key, digest_size=20, person=b"bartack-kept").hexdigest()
+    facts = f"{directory.name}\0{os.stat(directory).st_ino}\0{where.on}\0{where.insecure}"
+    facts += f"\0{where.blobs}" if where.blobs else ""
+    return hashlib.blake2b(facts.encode(), key=key, digest_size=20, person=b"bartack-kept").hexdigest()
 
 
 def open_elsewhere(directory: Path, where: Elsewhere) -> PostgresRun:
     """The run of a directory, as it is kept."""
     from bartack.depot.postgres._run import PostgresRun  # noqa: PLC0415 - only runs in a database need it
 
-    return PostgresRun(directory, _database(where.on, insecure=where.insecure))
+    return PostgresRun(directory, _database(where.on, where.blobs, insecure=where.insecure))
 
 
 @lru_cache(maxsize=8)
-def _database(on: str, *, insecure: bool) -> Database:
+def _database(on: str, blobs: str, *, insecure: bool) -> Database:
     """A database with one connection for all runs of it that this process reads."""
     from bartack.depot.postgres._database import Database  # noqa: PLC0415 - only runs in a database need it
 
-    return Database(on, insecure=insecure)
+    return Database(on, insecure=insecure, blobs=blobs)

@@ -21,17 +21,18 @@ from bartack.depot.chores import Chore, do_due
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import Answer
 from bartack.depot.postgres._carrier import Courier, Parcel, Rewound
-from bartack.depot.postgres._content import download, keep_program
+from bartack.depot.postgres._content import download, keep_content, keep_program
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Node, Page
 from bartack.depot.postgres._listen import Announcer, Listener
+from bartack.depot.postgres._objects import check_size
 from bartack.depot.postgres._owner import Errands, seat_of
 from bartack.depot.postgres._requests import RunAnswerer
 from bartack.depot.postgres._rewound import Kept
 from bartack.depot.postgres._run import Marked, PostgresRun
 from bartack.depot.postgres._schema import VERSION, check_version
-from bartack.depot.taken import FleetFacts, Taken
-from bartack.errors import BartackError, JournalOwnershipLostError
+from bartack.depot.taken import HOLD_S, FleetFacts, Taken
+from bartack.errors import BartackError, BlobTooLargeError, JournalOwnershipLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
@@ -110,6 +111,8 @@ class Fleet(Closing):
         page: Shows the right to run.
         wake: Called, in another thread, when there is something to look at.
         rewound: See ``Courier``.
+        hold_s: See ``Courier``.
+        say: See ``Courier``.
     """
 
     def __init__(
@@ -119,12 +122,15 @@ class Fleet(Closing):
         page: Page,
         wake: Callable[[], object],
         rewound: Rewound | None = None,
+        *,
+        hold_s: float = HOLD_S,
+        say: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.database = database
         self._session = database.session()
         check_version(self._session)
         self.node = FleetNode(database, facts, page, wake)
-        self._courier = Courier(database, self.node.identity, rewound)
+        self._courier = Courier(database, self.node.identity, rewound, hold_s=hold_s, say=say)
         self.node.reconnected = self._courier.compare
         self._errands = Errands(database)
         self._wake = wake
@@ -266,6 +272,8 @@ class Fleet(Closing):
                 seq = msgspec.json.decode(summary, type=Marked).seq
                 statement = "SELECT bartack.mark(%s, %s, %s, %s)"
                 self._errands.run(f"mark {run.no}", statement, run.no, run.fence, summary, seq)
+            case "fits", int(size):
+                return self._fits(size)
             case "blob", str(digest), int(size):
                 return download(self._session, run.team, BlobRef(digest, size))
             case "program", bytes(program):
@@ -274,7 +282,16 @@ class Fleet(Closing):
                 raise JournalOwnershipLostError(run.id, f"its hub asks for {what!r}")
         return True
 
+    def _fits(self, size: int) -> object:
+        """Whether a large value of this size can be kept; otherwise the facts of the refusal."""
+        try:
+            check_size(self.database, size)
+        except BlobTooLargeError as error:
+            return [error.size, error.limit, error.where]
+        return True
+
     def _keep_program(self, run: Taken, program: bytes) -> None:
+        keep_content(self._session, run.team, program)
         with self._session.use() as connection:
             keep_program(connection, run.id, run.no, run.fence, program)
 

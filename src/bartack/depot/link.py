@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,9 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from bartack.core.closing import Closing
+from bartack.depot.taken import HOLD_S
 from bartack.errors import (
     BartackError,
+    BlobCorruptError,
     BlobMissingError,
+    BlobTooLargeError,
     DepotUnavailableError,
     JournalOwnershipLostError,
     JournalPoisonedError,
@@ -257,6 +261,12 @@ class _LinkSource:
         """See ``Source.rows``: the node has fetched them."""
         return iter(())
 
+    def check_size(self, size: int) -> None:
+        """See ``Source.check_size``."""
+        refusal = self._link.call("fits", size)
+        if refusal is not True:
+            raise BlobTooLargeError(*refusal)
+
     def fetch_blob(self, ref: BlobRef) -> bytes | None:
         """See ``Source.fetch_blob``."""
         found: bytes | None = self._link.call("blob", ref.sha256, ref.size)
@@ -274,15 +284,19 @@ class NodeLink(Closing):
 
     Attributes:
         fds: The hub's ends, until it has them.
+        given_up: What was away for too long, so that the hub has to end.
 
     Args:
         take: Takes a commit, and calls its second argument when it is known what became of it, in whatever thread.
         call: Carries out a call of the hub; its result is the answer.
+        hold_s: How long a call waits for a database or an object store that does not answer.
     """
 
-    def __init__(self, take: Callable[[Commit, Answer], None], call: Calls) -> None:
+    def __init__(self, take: Callable[[Commit, Answer], None], call: Calls, hold_s: float = HOLD_S) -> None:
+        self.given_up: DepotUnavailableError | None = None
         self._take = take
         self._call = call
+        self._hold_s = hold_s
         self._commits, commits = socket.socketpair()
         self._calls, calls = socket.socketpair()
         life, self._life = os.pipe()
@@ -329,6 +343,8 @@ class NodeLink(Closing):
         if isinstance(error, JournalOwnershipLostError):
             outcome = ["lost"]
         elif error is not None:
+            if isinstance(error, DepotUnavailableError):
+                self.given_up = error
             outcome = ["failed", str(error)]
         with suppress(OSError):  # the hub is gone
             _send(self._commits, outcome)
@@ -337,7 +353,7 @@ class NodeLink(Closing):
         while (found := _receive(self._calls)) is not None:
             try:
                 answer = self._carry_out(found[0], found[1:])
-            except BlobMissingError:
+            except (BlobMissingError, BlobCorruptError):
                 answer = None
             except Exception:  # noqa: BLE001 - the boundary of the thread: the end of its socket notifies the hub
                 break
@@ -348,11 +364,15 @@ class NodeLink(Closing):
 
     def _carry_out(self, what: str, words: Sequence[Any]) -> object:
         """Carry out a call, after as many attempts as it takes: while the database is away, the lease decides what continues."""
+        limit = time.monotonic() + self._hold_s
         while True:
             try:
                 return self._call(what, words)
-            except DepotUnavailableError:
+            except DepotUnavailableError as error:
                 if self._closes.wait(AGAIN_S):
+                    raise
+                if time.monotonic() >= limit:
+                    self.given_up = error
                     raise
 
     def drain(self) -> None:

@@ -369,6 +369,10 @@ class _AvailableSource(RunSource):
         self._check()
         return self._within.end()
 
+    def check_size(self, size: int) -> None:
+        """See ``Source.check_size``."""
+        self._within.check_size(size)
+
     def fetch_blob(self, ref: BlobRef) -> bytes | None:
         """See ``Source.fetch_blob``."""
         self._check()

@@ -15,6 +15,8 @@ TEAM: Final = "default"
 """Whose run one is where no team was named."""
 LEASE_S: Final = 5.0
 """How long the right to own runs lasts after a beat."""
+HOLD_S: Final = 300.0
+"""How long a run waits for a database or an object store that does not answer, before it is stopped."""
 READS: Final = 1
 """The level of what the journal of a run may have in it. It is raised when earlier versions would misread what this one writes.
 A run that was owned at a level goes to no process of a lower one."""

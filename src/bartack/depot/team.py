@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from bartack.core.files import replace_file
 from bartack.core.ids import parse_run_id
 from bartack.depot._directory import SUMMARY_FILE, FileRun
+from bartack.depot._object_store import PROBE
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
@@ -32,7 +33,12 @@ class Stats(NamedTuple):
         owned: How many of them are owned now.
         nodes: How many processes have a lease now.
         journal_bytes: How long their journals are.
-        content_bytes: How long their large values are.
+        content_bytes: How long their large values are, of those that are in the database.
+        store: The object store with the largest ones; empty: this machine knows of none.
+        store_problem: Why that does not answer; empty if it does.
+        objects: How many large values are objects in it.
+        object_bytes: How long these are.
+        orphans: How many objects are being written or are to be deleted.
         oldest_transaction_s: Since when the oldest transaction of the server is open.
     """
 
@@ -42,6 +48,11 @@ class Stats(NamedTuple):
     nodes: int
     journal_bytes: int
     content_bytes: int
+    store: str
+    store_problem: str
+    objects: int
+    object_bytes: int
+    orphans: int
     oldest_transaction_s: float
 
 
@@ -99,7 +110,7 @@ class Team:
 
     def __init__(self, where: Elsewhere, answer_s: float = ANSWER_S) -> None:
         self.where = where
-        self.database = Database(where.on, insecure=where.insecure, answer_s=answer_s)
+        self.database = Database(where.on, insecure=where.insecure, answer_s=answer_s, blobs=where.blobs)
 
     @property
     def name(self) -> str:
@@ -184,6 +195,8 @@ class Team:
             found = read_elsewhere(path)
             if found is None or found.on != self.where.on:
                 raise DepotError(self.name, f"{path} is another run of this id, and stays as it is")
+            if self.where.blobs and found.blobs != self.where.blobs:
+                write_elsewhere(path, self.where, synced=synced)
             return path
         path.mkdir(mode=0o700, parents=True)
         write_elsewhere(path, self.where, synced=synced)
@@ -351,7 +364,36 @@ class Team:
             "coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity "
             "WHERE datname = current_database()), 0)::float8"
         )
-        return Stats(version, runs, owned, nodes, journal_bytes, content_bytes, oldest)
+        ((objects, object_bytes, orphans),) = self._session.rows(
+            "SELECT count(*), coalesce(sum(size), 0)::bigint, (SELECT count(*) FROM bartack.orphan) "
+            "FROM bartack.content WHERE key IS NOT NULL"
+        )
+        store, problem = self._look_at_store()
+        return Stats(
+            version,
+            runs,
+            owned,
+            nodes,
+            journal_bytes,
+            content_bytes,
+            store,
+            problem,
+            objects,
+            object_bytes,
+            orphans,
+            oldest,
+        )
+
+    def _look_at_store(self) -> tuple[str, str]:
+        """The name of the object store, and why it does not answer."""
+        store = self.database.objects
+        if store is None:
+            return "", ""
+        try:
+            store.get(PROBE)
+        except DepotError as error:
+            return store.name, error.problem
+        return store.name, ""
 
     def verify(self, run_id: str, runs: Path) -> int:
         """Read the whole journal of a run with all its large values; returns how many entries it has.
@@ -362,6 +404,7 @@ class Team:
         path = self.place(run_id, runs)
         kept = PostgresRun(path, self.database)
         kept.check_kept()
+        kept.check_objects()
         count = 0
         with kept.open_reader() as reader:
             for entry in reader.read():

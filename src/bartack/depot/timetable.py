@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bartack.core.ids import claim_run_dir
-from bartack.depot.postgres._content import keep_value
+from bartack.depot.postgres._content import keep_content, keep_value
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.taken import KeyKnownError
 from bartack.errors import BartackError, DepotUnavailableError, ScheduleError, ScheduleNotFoundError
@@ -110,6 +110,7 @@ class Timetable:
             ScheduleError: There is one of this name.
         """
         self._team.check()
+        keep_content(self._session, schedule.team, copy)
         with self._session.use() as connection, connection.transaction():
             digest = keep_value(connection, schedule.team, copy) if copy else None
             values = _values(schedule, job, program, digest)

@@ -27,8 +27,10 @@
     │   ├── EntryError                   BT210   (also ValueError)
     │   ├── BlobMissingError             BT211
     │   ├── BlobCorruptError             BT212
+    │   ├── BlobTooLargeError            BT221
     │   └── DepotError                   BT214
     │       ├── DepotUnavailableError    BT215
+    │       │   └── ObjectStoreUnavailableError BT220
     │       ├── DepotSchemaError         BT216
     │       ├── DepotRewoundError        BT217
     │       ├── DepotInsecureError       BT218

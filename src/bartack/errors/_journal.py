@@ -1,4 +1,4 @@
-"""The errors of journals and of databases that keep them: BT200 to BT219. How errors are declared: ``_root.py``."""
+"""The errors of journals and of databases that keep them: BT200 to BT221. How errors are declared: ``_root.py``."""
 
 from __future__ import annotations
 
@@ -204,3 +204,22 @@ class DepotRefusedError(DepotError, code="BT219"):
     """The database does not allow this user to do that."""
 
     remedy = "Ask the administrator of the database for the rights, or connect as another user."
+
+
+class ObjectStoreUnavailableError(DepotUnavailableError, code="BT220", retryable=True):
+    """The object store with the large values of a database cannot be reached, or does not take what it is sent."""
+
+    remedy = (
+        "Check that the object store answers ('bartack doctor --on DATABASE'), and that this machine has the address and the "
+        "credentials of it in its AWS_… variables; then try again."
+    )
+
+
+@message("a value of {size} bytes is larger than the {limit} bytes that {where} takes")
+class BlobTooLargeError(JournalError, code="BT221"):
+    """A large value does not fit into the database that keeps the run, and the database has no object store."""
+
+    size: int
+    limit: int
+    where: str
+    remedy = "Give the database an object store (depot.blobs), or make the value smaller: for a workspace, ignore large files."

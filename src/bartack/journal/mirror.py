@@ -44,6 +44,8 @@ ASIDE: Final = "journal.aside"
 """How the name of a copy begins that belongs to another history."""
 MIRROR_LOCK: Final = "lock.mirror"
 LOOK_S: Final = 0.01
+UNCHECKED: Final = 16 << 20
+"""Every place where journals are kept takes a value that is not larger than this."""
 
 
 class End(NamedTuple):
@@ -82,6 +84,14 @@ class Source(Protocol):
 
     def rows(self, after: int) -> Iterator[bytes]:
         """Its commits after an entry that ends one, in order: the lines of each."""
+        ...
+
+    def check_size(self, size: int) -> None:
+        """Raise unless a large value of this size can be kept there.
+
+        Raises:
+            BlobTooLargeError: It cannot.
+        """
         ...
 
     def fetch_blob(self, ref: BlobRef) -> bytes | None:
@@ -220,6 +230,16 @@ class FetchedBlobs(FileBlobs):
         super().__init__(os.path.join(directory, BLOBS), disk or RealDisk(), telemetry, veil)
         self._source = source
         self._here = FileBlobs(self.directory, self._disk)
+
+    def put(self, content: bytes) -> BlobRef:
+        """See ``FileBlobs.put``.
+
+        Raises:
+            BlobTooLargeError: It is too large for where it goes with the next commit.
+        """
+        if len(content) > UNCHECKED:
+            self._source.check_size(len(content))
+        return super().put(content)
 
     def holds(self, ref: BlobRef) -> bool:
         """See ``FileBlobs.holds``. A new value is kept here first, without a word to where it goes with the next commit."""

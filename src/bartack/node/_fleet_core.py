@@ -17,14 +17,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from bartack.depot import Job, Standing, Verdict
-from bartack.depot.taken import Change, Taken
+from bartack.depot.taken import HOLD_S, Change, Taken
 from bartack.node._core import STOPPED, Ending, Policy, judge
 from bartack.node._node import describe
 
 AGAIN_US: Final = 5_000_000
 """How long a run that this node could not begin waits for another one."""
-HOLD_S: Final = 300.0
-"""How long runs stand still before the node ends them."""
 DRAIN_S: Final = 600.0
 """How long a node that ends waits for the steps that are in flight."""
 END_S: Final = 30.0

@@ -24,13 +24,14 @@ from bartack.core.disk import is_disk_trouble
 from bartack.depot import Job
 from bartack.depot.fleet import Fleet
 from bartack.depot.link import NodeLink
-from bartack.depot.taken import Taken
+from bartack.depot.taken import HOLD_S, Taken
 from bartack.errors import (
     DepotUnavailableError,
     JournalFullError,
     JournalLockedError,
     JournalLostError,
     JournalSyncError,
+    ObjectStoreUnavailableError,
     TreeLockedError,
 )
 from bartack.node._core import Ending
@@ -80,6 +81,11 @@ def spawn_linked(
     return InterpreterProcess(process)
 
 
+def _postponed(error: DepotUnavailableError) -> Postponed:
+    place = "its object store" if isinstance(error, ObjectStoreUnavailableError) else "the database"
+    return Postponed(f"{place} did not answer: {error}")
+
+
 _BY_ITSELF: Final = frozenset({"interrupted", "waiting", "resting"})
 """Reasons for which a hub stops that no other one continues from at once."""
 
@@ -96,6 +102,7 @@ class RunWork:
         rest_after_s: The hub stops when there is nothing to do for longer than this.
         say: Takes a line about what the node does.
         ended: Called in the thread when the work is over.
+        hold_s: See ``NodeLink``.
     """
 
     def __init__(
@@ -109,6 +116,7 @@ class RunWork:
         rest_after_s: float,
         say: Callable[[str], object],
         ended: Callable[[Taken, WorkEnd], object],
+        hold_s: float = HOLD_S,
     ) -> None:
         self.taken = taken
         self._fleet = fleet
@@ -118,6 +126,7 @@ class RunWork:
         self._rest_after_s = rest_after_s
         self._say = say
         self._ended = ended
+        self._hold_s = hold_s
         self._hub: Hub | None = None
         self._link: NodeLink | None = None
         self._forwarder: RequestForwarder | None = None
@@ -164,7 +173,7 @@ class RunWork:
         try:
             end = self._run()
         except DepotUnavailableError as error:
-            end = Postponed(f"the database did not answer: {error}")
+            end = _postponed(error)
         except JournalLostError as error:
             end = Rewound(f"{error}; {self._runs / self.taken.id} may have them: move it away to do without")
         except (JournalFullError, JournalSyncError, JournalLockedError) as error:
@@ -187,7 +196,7 @@ class RunWork:
         job = Job(run=taken.id, path=str(path), workspace=self._workspace(run))
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
-        link = NodeLink(partial(self._fleet.take, taken, path), self._call)
+        link = NodeLink(partial(self._fleet.take, taken, path), self._call, self._hold_s)
         spawn = partial(spawn_linked, link, taken.fence, self._lease)
         hubs = RealHubs(self._environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
@@ -208,6 +217,9 @@ class RunWork:
         finally:
             # Also after a hub that was not there in time, or that met what an earlier one has left.
             self._wait_for_tree(run)
+        if link.given_up is not None:
+            forwarder.finish(rests=False)
+            return _postponed(link.given_up)
         ending = ending or hubs.ending(job)
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
         return HubEnded(job, before, ending)

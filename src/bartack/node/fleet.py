@@ -22,7 +22,8 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
@@ -33,7 +34,7 @@ from bartack.core.trust import make_private
 from bartack.core.user_home import user_home
 from bartack.depot.chores import CHORE_ANSWER_S
 from bartack.depot.fleet import Fleet
-from bartack.depot.taken import FleetFacts, Taken
+from bartack.depot.taken import HOLD_S, FleetFacts, Taken
 from bartack.depot.team import Team
 from bartack.depot.timetable import Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningError, TreeLockedError
@@ -41,7 +42,6 @@ from bartack.node._chores import LOST, Chores
 from bartack.node._core import REST_AFTER_S, Policy
 from bartack.node._fleet_core import (
     DRAIN_S,
-    HOLD_S,
     Action,
     BeginRun,
     ClaimRuns,
@@ -74,12 +74,25 @@ LOCK: Final = "lock"
 Say = Callable[[str], object]
 
 
-def hub_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of hubs and everything below them: without what names the database or opens it."""
+def hub_environment(
+    environ: Mapping[str, str], *, has_bucket: bool = False, passed: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of hubs and everything below them: without what names the database or its object store, or opens one.
+
+    Args:
+        environ: The environment of the node.
+        has_bucket: Variables of AWS open the object store of the database.
+        passed: Names of those that are passed on all the same, ``*`` standing for anything.
+    """
+    prefixes = ("PG", "BARTACK_DEPOT_", *(["AWS_"] if has_bucket else []))
+
+    def is_passed(name: str) -> bool:
+        return name.startswith("AWS_") and any(fnmatchcase(name, pattern) for pattern in passed)
+
     return {
         name: value
         for name, value in environ.items()
-        if not name.startswith(("PG", "BARTACK_DEPOT_")) and name != "BARTACK_ON"
+        if (not name.startswith(prefixes) or is_passed(name)) and name != "BARTACK_ON"
     }
 
 
@@ -153,7 +166,15 @@ class _Life:
             settings.lease_s,
         )
         try:
-            self.fleet = Fleet(settings.team.database, facts, self._page, wake, self._note_rewound)
+            self.fleet = Fleet(
+                settings.team.database,
+                facts,
+                self._page,
+                wake,
+                self._note_rewound,
+                hold_s=settings.hold_s,
+                say=settings.say,
+            )
         except BaseException:
             os.close(self._lease)
             raise
@@ -210,6 +231,7 @@ class _Life:
             rest_after_s=settings.rest_after_s,
             say=settings.say,
             ended=self._ended,
+            hold_s=settings.hold_s,
         )
 
     def stop(self, run: Taken) -> None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.waiting import until
 
 from bartack.depot.link import HubLink, LinkFds, NodeLink
-from bartack.errors import BlobMissingError, DepotUnavailableError, JournalOwnershipLostError
+from bartack.errors import (
+    BlobMissingError,
+    BlobTooLargeError,
+    DepotUnavailableError,
+    JournalOwnershipLostError,
+    ObjectStoreUnavailableError,
+)
 from bartack.journal.shared import Commit
 
 
@@ -50,6 +57,40 @@ def test_a_call_waits_for_a_database_that_is_away() -> None:
     assert gone == []
     close(node, hub)
     until(lambda: gone, "the hub to learn that its node is gone")
+
+
+@pytest.mark.requirement("objects-away")
+def test_a_call_waits_no_longer_than_a_run_may() -> None:
+    def call(what: str, words: Sequence[Any]) -> object:
+        raise ObjectStoreUnavailableError("s3://team", "it is away")
+
+    node = NodeLink(take, call, hold_s=0.0)
+    with node.starting() as fds:
+        hub = HubLink(2, LinkFds(*map(os.dup, fds)), lambda: None)
+
+    with pytest.raises(JournalOwnershipLostError):
+        hub.call("blob", "digest", 7)
+    assert isinstance(node.given_up, ObjectStoreUnavailableError)
+    close(node, hub)
+
+
+@pytest.mark.requirement("objects-limit")
+def test_a_hub_learns_from_its_node_how_large_a_value_may_be(tmp_path: Path) -> None:
+    asked: list[Sequence[Any]] = []
+
+    def call(what: str, words: Sequence[Any]) -> object:
+        asked.append((what, *words))
+        return [words[0], 20 << 20, "the database"] if words[0] > 20 << 20 else True
+
+    node, hub, _ = link_with(call)
+    blobs = hub.blobs(tmp_path)
+
+    blobs.put(bytes(100))
+    blobs.put(bytes((16 << 20) + 1))
+    with pytest.raises(BlobTooLargeError, match=f"{(20 << 20) + 1} bytes.*{20 << 20}.*the database"):
+        blobs.put(bytes((20 << 20) + 1))
+    assert asked == [("fits", (16 << 20) + 1), ("fits", (20 << 20) + 1)]
+    close(node, hub)
 
 
 def test_the_end_of_a_node_ends_a_call_that_waits() -> None:

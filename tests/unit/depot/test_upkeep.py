@@ -349,7 +349,7 @@ def test_each_chore_that_is_due_is_done_once_by_one_of_the_nodes(yard: Yard) -> 
     fleets = [yard.node(f"node-{number}") for number in range(3)]
     done = [chore for fleet in fleets for chore in do_chores(yard, fleet)]
 
-    names = "content", "journals", "nodes", "partition", "removed", "requests"
+    names = "content", "journals", "nodes", "objects", "partition", "removed", "requests"
     assert sorted(done) == [Chore(name) for name in names]
 
 

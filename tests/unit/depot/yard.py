@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from uuid import uuid4
@@ -14,7 +15,7 @@ from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.fleet import Fleet
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.taken import FleetFacts, Taken
+from bartack.depot.taken import HOLD_S, FleetFacts, Taken
 from bartack.depot.team import Team
 from bartack.errors import BartackError
 from bartack.journal.shared import Commit
@@ -26,12 +27,17 @@ _numbers = count()
 
 
 class Yard:
-    """A database, its runs and its nodes."""
+    """A database, its runs and its nodes.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where the directories of runs are.
+        blobs: Its object store.
+    """
+
+    def __init__(self, folder: Path, blobs: str = "") -> None:
         self.folder = folder
-        self.team = Team(Elsewhere(new_database()))
-        self.database = Database(self.team.where.on)
+        self.team = Team(Elsewhere(new_database(), blobs=blobs))
+        self.database = Database(self.team.where.on, blobs=blobs)
         self._fleets: list[tuple[Fleet, int]] = []
 
     def submit(
@@ -57,12 +63,14 @@ class Yard:
         labels: tuple[str, ...] = (),
         reads: int = 1,
         slots: int = 24,
+        hold_s: float = HOLD_S,
+        say: Callable[[str], object] = lambda _: None,
     ) -> Fleet:
         page, fd = LeasePage.create()
         seat = self.folder / f"seat-{uuid4()}"
         seat.mkdir()
         facts = FleetFacts(name, seat, "boot", slots, pools, labels, LEASE_S, reads)
-        made = Fleet(self.database, facts, page, lambda: None)
+        made = Fleet(self.database, facts, page, lambda: None, hold_s=hold_s, say=say)
         self._fleets.append((made, fd))
         return made
 

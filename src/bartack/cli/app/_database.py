@@ -63,9 +63,9 @@ class DatabaseOptions(msgspec.Struct, kw_only=True, frozen=True):
             return None
         if self.here and (self.pool is not None or self.needs):
             raise UsageError(command, "--pool and --need choose nodes, and --here chooses this machine")
-        from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs start faster without it
+        from bartack.config.load import load_elsewhere  # noqa: PLC0415 - other runs start faster without it
 
-        where = Elsewhere(self.database, self.insecure)
+        where = load_elsewhere(self.database, insecure=self.insecure)
         open_team(where).check()
         return where
 
@@ -172,6 +172,17 @@ def open_team(where: Elsewhere) -> Team:
     return Team(where)
 
 
+def open_named(on: str, *, insecure: bool) -> Team:
+    """The runs of a database as it was named, with the object store of the user's own settings.
+
+    Raises:
+        ConfigError: A setting has an unusable value.
+    """
+    from bartack.config.load import load_elsewhere  # noqa: PLC0415 - only these commands need it
+
+    return open_team(load_elsewhere(on, insecure=insecure))
+
+
 def wait_of(run: RunDir) -> Wait | None:
     """Why a run in a database is not active; ``None`` if it is not one of nodes, or the database does not answer."""
     where = run.where if run.is_kept_elsewhere and not run.is_of_node else None
@@ -223,11 +234,11 @@ def show_runs_of(context: click.Context, on: str) -> str:
 
     If the command names runs, only these have a directory there when this returns, and it gets their whole ids.
     """
-    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - only these commands need it
+    from bartack.config.load import load_elsewhere  # noqa: PLC0415 - only these commands need it
     from bartack.depot.shown import shown_place, shown_runs  # noqa: PLC0415 - likewise
     from bartack.depot.team import listed  # noqa: PLC0415 - likewise
 
-    where = Elsewhere(on, bool(context.meta.get(_INSECURE_GIVEN)))
+    where = load_elsewhere(on, insecure=bool(context.meta.get(_INSECURE_GIVEN)))
     team = open_team(where)
     runs = shown_runs(where)
     context.meta[ON_GIVEN] = on

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bartack.cli.app._database import open_team
+from bartack.cli.app._database import open_named, open_team
 from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import Screen, printable
 from bartack.cli.demo._custodian import MARK, remove
@@ -37,7 +37,7 @@ def perform_nodes(directory: Path, on: str, *, insecure: bool, keep: bool, as_js
     if screen is not None:
         _show_opening(screen, is_own=not on)
     with _database(directory, on, environ) as url:
-        team = open_team(Elsewhere(url, insecure))
+        team = open_named(url, insecure=insecure) if on else open_team(Elsewhere(url))
         team.prepare()
         facts = perform(Ground(directory, team, environ), show)
         checks = prove(facts)

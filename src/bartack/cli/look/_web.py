@@ -169,9 +169,9 @@ def make_request(
 def _databases(on: str, *, insecure: bool) -> tuple[Elsewhere, ...]:
     if not on:
         return ()
-    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - other runs are shown faster without it
+    from bartack.config.load import load_elsewhere  # noqa: PLC0415 - other runs are shown faster without it
 
-    return (Elsewhere(on, insecure),)
+    return (load_elsewhere(on, insecure=insecure),)
 
 
 def _first_page(

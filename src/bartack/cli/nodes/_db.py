@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bartack.cli.app._database import on_option, open_team
+from bartack.cli.app._database import on_option, open_named
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, human_time, printable, write_note
-from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.shown import shown_runs
 from bartack.depot.upkeep import Upkeep
 from bartack.errors import BartackError, UsageError
@@ -23,7 +22,7 @@ from bartack.runtime.rundir.find import runs_dir
 from bartack.runtime.rundir.origin import check_own
 
 if TYPE_CHECKING:
-    from bartack.depot.team import Team
+    from bartack.depot.team import Stats, Team
 
 WAIT_S: Final = 1.0
 """How often to look whether older nodes have ended."""
@@ -182,6 +181,7 @@ def stats(on: str, *, insecure: bool, as_json: bool) -> None:
         ("appends", f"{activity.appends_per_statement:.1f} with each statement"),
         ("journals", human_size(held.journal_bytes)),
         ("large values", human_size(held.content_bytes)),
+        ("object store", _describe_store(held)),
         ("oldest transaction", f"{held.oldest_transaction_s:.1f} s"),
     ):
         screen.line(f"{name:<20}{printable(value)}")
@@ -246,5 +246,13 @@ def pull(
         write_note(f"{path.name} is kept in {printable(str(path))} from now on")
 
 
+def _describe_store(held: Stats) -> str:
+    values = f"{held.objects} value{'' if held.objects == 1 else 's'}, {human_size(held.object_bytes)}"
+    kept = f"{values}; {held.orphans} objects that nothing names"
+    if not held.store:
+        return f"none is set here (depot.blobs), and it has {kept}" if held.objects else "none"
+    return f"{held.store}: {held.store_problem or 'it answers'}; {kept}"
+
+
 def _team(on: str, *, insecure: bool) -> Team:
-    return open_team(Elsewhere(on, insecure))
+    return open_named(on, insecure=insecure)

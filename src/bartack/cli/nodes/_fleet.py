@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from bartack.cli.app._app import PlainGroup
-from bartack.cli.app._database import INSECURE_HELP, ON_HELP, on_option, open_team, own_database
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, on_option, open_named, open_team, own_database
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._grouped import grouped
 from bartack.cli.app._options import json_option, write_json
@@ -37,6 +37,7 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
     labels: tuple[str, ...] = ()
     state_dir: str = ""
     lease_s: float | None = None
+    blobs: str = ""
     drain_s: float | None = None
 
     @property
@@ -52,9 +53,7 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
             UsageError: None was, but an option that needs one.
         """
         if not self.database and self != FleetOptions():
-            problem = (
-                "--insecure, --name, --pool, --label, --state-dir, --lease and --drain need --on DATABASE"
-            )
+            problem = "--insecure, --name, --pool, --label, --state-dir, --lease, --blobs and --drain need --on DATABASE"
             raise UsageError("bartack node run", problem)
         return bool(self.database)
 
@@ -96,6 +95,12 @@ fleet_options = grouped(
             help="With --on: without an answer of the database for this long its runs go to other nodes (depot.lease_s).",
         ),
         click.option(
+            "--blobs",
+            default="",
+            metavar="STORE",
+            help="With --on: the object store with large values of the database, s3://BUCKET/PREFIX or file:///PATH (depot.blobs).",
+        ),
+        click.option(
             "--drain",
             "drain_s",
             type=click.FloatRange(0),
@@ -128,9 +133,10 @@ def run_fleet(
     if idle is not None:
         raise UsageError("bartack node run", "a node of a database does not end by itself: leave out --idle")
     hide_process()  # what opens the database is in its memory and environment
-    team = open_team(Elsewhere(options.database, options.insecure))
-    team.check()
     own, depot, memory = load_own_node(), load_own_depot(), memory_left()
+    blobs = options.blobs or depot.blobs
+    team = open_team(Elsewhere(options.database, options.insecure, blobs))
+    team.check()
     slots = choose_slots(
         max_runs or own.max_runs, os.cpu_count() or 1, None if memory is None else memory.left
     )
@@ -152,7 +158,7 @@ def run_fleet(
             drain_s=own.drain_s if options.drain_s is None else options.drain_s,
             boot=boot_id(),
             say=say,
-            environ=hub_environment(os.environ),
+            environ=hub_environment(os.environ, has_bucket=blobs.startswith("s3:"), passed=own.pass_env),
             rest_after_s=own.rest_after_s if rest_after is None else rest_after,
             telemetry=telemetry,
         )
@@ -205,7 +211,7 @@ def nodes() -> None:
 @json_option
 def list_nodes(on: str, *, insecure: bool, as_json: bool) -> None:
     """List the nodes of a database: those that run, and those that have ended or died in the last day."""
-    found = open_team(Elsewhere(on, insecure)).nodes()
+    found = open_named(on, insecure=insecure).nodes()
     if as_json:
         write_json([node._asdict() for node in found])
         return
@@ -232,7 +238,7 @@ def drain(name: str, on: str, *, insecure: bool, now: bool) -> None:
     Each of its runs stops when no command, prompt or other step with an effect is in flight, or when the time for that is over
     ('node run --drain'), and another node continues it.
     """
-    if not open_team(Elsewhere(on, insecure)).drain(name, now=now):
+    if not open_named(on, insecure=insecure).drain(name, now=now):
         raise UsageError("bartack nodes drain", f"there is no node {name!r} that takes runs")
     ends = "now" if now else "when its steps in flight have ended"
     write_note(f"{printable(name)} takes no more runs; other nodes continue those that it has {ends}")

@@ -7,10 +7,9 @@ import sys
 import click
 
 from bartack.cli.app._app import PlainGroup
-from bartack.cli.app._database import INSECURE_HELP, on_option, open_team
+from bartack.cli.app._database import INSECURE_HELP, on_option, open_named
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable, write_note
-from bartack.depot.elsewhere import Elsewhere
 
 _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 
@@ -31,7 +30,7 @@ def list_teams(on: str, *, insecure: bool, as_json: bool) -> None:
     """List the teams of a database with the number of runs that have a node, their limit, and the number of runs that wait."""
     from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - only these commands need it
 
-    found = Upkeep(open_team(Elsewhere(on, insecure))).teams()
+    found = Upkeep(open_named(on, insecure=insecure)).teams()
     if as_json:
         write_json([team._asdict() for team in found])
         return
@@ -55,7 +54,7 @@ def set_team(name: str, max_running: int | None, on: str, *, insecure: bool) -> 
     """Make the team NAME, or change how many of its runs have a node at once. Runs beyond the limit stay queued."""
     from bartack.depot.upkeep import Upkeep  # noqa: PLC0415 - only these commands need it
 
-    Upkeep(open_team(Elsewhere(on, insecure))).set_team(name, max_running)
+    Upkeep(open_named(on, insecure=insecure)).set_team(name, max_running)
     limit = (
         "any number of runs"
         if max_running is None

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bartack.cli.app._app import PlainGroup
-from bartack.cli.app._database import INSECURE_HELP, on_option, open_team
+from bartack.cli.app._database import INSECURE_HELP, on_option, open_named
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.core.clock import SystemClock
-from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ScheduleError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 def _timetable(on: str, *, insecure: bool) -> Timetable:
     from bartack.depot.timetable import Timetable  # noqa: PLC0415 - only these commands need it
 
-    return Timetable(open_team(Elsewhere(on, insecure)))
+    return Timetable(open_named(on, insecure=insecure))
 
 
 @click.group(cls=PlainGroup, short_help="Start runs at fixed times on the nodes of a database.")

@@ -101,7 +101,11 @@ def clean(
     if on:
         if worktrees:
             raise UsageError("bartack clean", "--worktrees is for runs of this machine: leave out --on")
-        upkeep, found = _find_in_database(Elsewhere(on, insecure), runs, before, unfinished=unfinished)
+        from bartack.config.load import load_elsewhere  # noqa: PLC0415 - other runs are found without it
+
+        upkeep, found = _find_in_database(
+            load_elsewhere(on, insecure=insecure), runs, before, unfinished=unfinished
+        )
         return _clean_database(upkeep, found, dry_run=dry_run, yes=yes, as_json=as_json)
     chosen = _choose(runs, workspace, unfinished=unfinished)
     candidates = [

@@ -8,6 +8,8 @@ still be running in its backend. Then ``append`` finds the row, or waits for it,
 there with what was sent. The same place, CRC and fence are the same bytes, because a CRC covers all lines before it: the commit is
 kept. A higher fence of the run means that it has another owner, and that nothing of this one is ever written again.
 
+Values that are kept in an object store are there before their commit is sent (``_uploads.py``).
+
 The server that answers after a cut may be another one, which lacks what was acknowledged. So every new connection begins with a
 comparison (``_rewound.py``).
 """
@@ -17,8 +19,10 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -26,6 +30,8 @@ from bartack.depot.postgres._append import Append
 from bartack.depot.postgres._content import upload
 from bartack.depot.postgres._database import load_psycopg
 from bartack.depot.postgres._rewound import Identity, Kept, compare
+from bartack.depot.postgres._uploads import Say, Uploads
+from bartack.depot.taken import HOLD_S
 from bartack.errors import (
     BartackError,
     DepotError,
@@ -73,12 +79,23 @@ class Courier:
         database: Where the runs are kept.
         node: The node that owns them.
         rewound: Called in the thread, with the name of a run and how many of its entries the database had lost and got again.
+        hold_s: How long a commit waits for an object store that does not answer.
+        say: Takes a line when a commit begins to wait for it.
     """
 
-    def __init__(self, database: Database, node: Identity, rewound: Rewound | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        node: Identity,
+        rewound: Rewound | None = None,
+        *,
+        hold_s: float = HOLD_S,
+        say: Say = lambda _: None,
+    ) -> None:
         self.counts = 0, 0
         self._session = database.session()
         self._database = database
+        self._uploads = Uploads(database, hold_s, say)
         self._append = Append(load_psycopg())
         self._node = node
         self._rewound = rewound
@@ -93,7 +110,23 @@ class Courier:
         self._thread.start()
 
     def send(self, parcel: Parcel) -> None:
-        """Take a commit along with the next statement."""
+        """Take a commit along with the next statement, as soon as its largest values are kept."""
+        try:
+            if self._uploads.is_needed(parcel.kept):
+                self._uploads.begin(parcel.kept, partial(self._uploaded, parcel))
+                return
+        except BartackError as error:
+            parcel.done(error)
+            return
+        except Exception as error:  # noqa: BLE001 - what no hub sends must not end the thread that brings commits
+            parcel.done(DepotError(self._database.name, f"{type(error).__name__}: {error}"))
+            return
+        self._uploaded(parcel, None)
+
+    def _uploaded(self, parcel: Parcel, problem: BartackError | None) -> None:
+        if problem is not None:
+            parcel.done(problem)
+            return
         with self._changed:
             self._waiting.append(parcel)
             self._changed.notify()
@@ -112,12 +145,14 @@ class Courier:
 
     def close(self) -> bool:
         """Deliver what waits if the database answers, and end; returns whether it did."""
+        limit = time.monotonic() + CLOSE_S
+        have_ended = self._uploads.close(limit)
         with self._changed:
             self._ends = True
             self._changed.notify()
-        self._thread.join(CLOSE_S)
+        self._thread.join(max(0.0, limit - time.monotonic()))
         self._session.close()
-        return not self._thread.is_alive()
+        return have_ended and not self._thread.is_alive()
 
     def _work(self) -> None:
         while (batch := self._next()) is not None:

@@ -1,18 +1,17 @@
-"""Large values in a database: each once for a team, in pieces."""
+"""Large values of a database: each once for a team, in pieces, or as an object of its object store (``_objects.py``)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from bartack.depot.postgres._objects import PIECE, keep_objects, load_object, missing
 from bartack.errors import JournalOwnershipLostError
 from bartack.journal import BlobRef
 
 if TYPE_CHECKING:
     from bartack.depot.postgres._database import Connection, Session
-
-PIECE: Final = 1 << 20
 
 
 def upload(
@@ -24,6 +23,8 @@ def upload(
     read: Callable[[BlobRef], bytes],
 ) -> None:
     """Keep large values, so that a commit of the run can refer to them. What is there already is not sent again.
+
+    Those that are to be objects are there already (``keep_objects``). One that is not goes to the database all the same.
 
     Args:
         connection: Commits every statement.
@@ -67,6 +68,13 @@ def keep_value(connection: Connection, team: str, content: bytes) -> bytes:
     return digest
 
 
+def keep_content(session: Session, team: str, content: bytes) -> BlobRef:
+    """Keep a value that is to be an object, before the transaction that refers to it; see ``keep_objects``."""
+    ref = BlobRef(hashlib.sha256(content).hexdigest(), len(content))
+    keep_objects(session, team, [ref], lambda _: content)
+    return ref
+
+
 def keep_program(connection: Connection, name: str, run: int, fence: int, program: bytes) -> None:
     """Keep the program of a run, if it is another one than before. See ``upload``."""
     ref = BlobRef(hashlib.sha256(program).hexdigest(), len(program))
@@ -79,10 +87,30 @@ def keep_program(connection: Connection, name: str, run: int, fence: int, progra
 
 
 def download(session: Session, team: str, ref: BlobRef) -> bytes | None:
-    """A large value of a team; ``None`` if it is not there."""
+    """A large value of a team; ``None`` if it is not there.
+
+    Raises:
+        BlobMissingError: It is an object, which is not there.
+        BlobCorruptError: It is an object with another content.
+    """
     digest = bytes.fromhex(ref.sha256)
-    if not session.rows("SELECT 1 FROM bartack.content WHERE team = %s AND sha256 = %s", team, digest):
-        return None
+    last = ""
+    while rows := session.rows(
+        "SELECT key FROM bartack.content WHERE team = %s AND sha256 = %s", team, digest
+    ):
+        ((key,),) = rows
+        if key is None:
+            return _download_pieces(session, team, digest)
+        if key == last:
+            raise missing(session.database, ref)
+        content = load_object(session.database, key, ref)
+        if content is not None:
+            return content
+        last = key  # it may have been deleted and kept again meanwhile
+    return None
+
+
+def _download_pieces(session: Session, team: str, digest: bytes) -> bytes:
     pieces: list[bytes] = []
     while found := session.rows(
         "SELECT bytes FROM bartack.part WHERE team = %s AND sha256 = %s AND no = %s",

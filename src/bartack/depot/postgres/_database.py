@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bartack.core.closing import Closing
+from bartack.depot._object_store import open_objects
 from bartack.errors import (
     DepotError,
     DepotInsecureError,
@@ -81,18 +82,23 @@ class Database(Closing):
     Attributes:
         name: What messages call it: without a password.
         shared: A connection for everything that takes a moment, one caller at a time.
+        objects: The object store with its largest values; ``None`` if this machine knows of none.
 
     Args:
         where: ``postgresql://…``, or ``service:NAME`` for a section of the connection service file.
         insecure: Also connect where the connection is not protected.
         answer_s: How long the shared connection may be silent while it is waited for.
+        blobs: The name of the object store; empty: none.
 
     Raises:
-        UsageError: It is not named like that, or the library is not installed.
+        UsageError: It or its object store is not named like that, or the library is not installed.
         DepotInsecureError: The connection would not be protected.
     """
 
-    def __init__(self, where: str, *, insecure: bool = False, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self, where: str, *, insecure: bool = False, answer_s: float = ANSWER_S, blobs: str = ""
+    ) -> None:
+        self.objects = open_objects(blobs)
         self._psycopg = load_psycopg()
         self._facts = self._parse(where)
         self.name = _name_of(where, self._facts)

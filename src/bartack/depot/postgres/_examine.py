@@ -1,4 +1,7 @@
-"""What is good and what is not about a database that keeps runs, for ``bartack doctor``. It changes nothing there."""
+"""What is good and what is not about a database that keeps runs, for ``bartack doctor``. It changes nothing there.
+
+In its object store it writes an object, and deletes it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
+from bartack.depot._object_store import check_objects
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._schema import OLDEST_SERVER, check_version
 from bartack.errors import DepotError
@@ -153,6 +157,22 @@ def _check_transactions(session: Session) -> Remark:
     return Remark("transactions", "ok", "none is open for long")
 
 
+def _check_objects(session: Session) -> Remark:
+    store = session.database.objects
+    ((objects,),) = session.rows("SELECT count(*) FROM bartack.content WHERE key IS NOT NULL")
+    if store is None and objects:
+        remedy = (
+            "Set depot.blobs in your own settings, or BARTACK_DEPOT_BLOBS, as on the nodes of the database."
+        )
+        return Remark(
+            "large values", "fail", f"{objects} are in an object store, and none is set here", remedy
+        )
+    if store is None:
+        return Remark("large values", "ok", "in the database; depot.blobs names no object store")
+    check_objects(store)
+    return Remark("large values", "ok", f"those of more than 1 MiB are in {store.name}, which answers")
+
+
 _NAMES: Final[dict[Callable[[Session], Remark], str]] = {
     _check_server: "server",
     _check_schema: "schema",
@@ -162,5 +182,6 @@ _NAMES: Final[dict[Callable[[Session], Remark], str]] = {
     _check_listen: "notifications",
     _check_standbys: "durability",
     _check_transactions: "transactions",
+    _check_objects: "large values",
 }
 _CHECKS: Final = tuple(_NAMES)

@@ -25,9 +25,10 @@ from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
 from bartack.depot._archive import PROGRAM, unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
-from bartack.depot.postgres._content import download, keep_program, upload
+from bartack.depot.postgres._content import download, keep_content, keep_program, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
+from bartack.depot.postgres._objects import check_objects_of, keep_objects
 from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
 from bartack.depot.postgres._requests import RunAnswerer, RunQuestioner
 from bartack.depot.postgres._source import RunSource
@@ -283,6 +284,8 @@ class PostgresRun(FileRun):
         source = RunSource(self._session, 0, self.name, self.team)
         blobs = FetchedBlobs(str(self.path), source, RealDisk(), veil=veil)
         commit = first_commit(first, blobs, clock, veil)
+        keep_objects(self._session, self.team, commit.blobs, blobs.verify)
+        keep_content(self._session, self.team, program)
         with self._session.use() as connection, connection.transaction():
             found = connection.execute(
                 "SELECT made, known FROM bartack.submit(%s, %s, %s, %s, %s, %s, %s)",
@@ -304,6 +307,7 @@ class PostgresRun(FileRun):
         """
         assert self._ownership is not None, "it is not owned"
         row = self._found()
+        keep_content(self._session, row.team, program)
         with self._session.use() as connection:
             keep_program(connection, self.name, row.no, self._ownership.fence, program)
 
@@ -396,6 +400,8 @@ class PostgresRun(FileRun):
             DepotError: There is another run of this id.
         """
         blobs = FetchedBlobs(str(self.path), RunSource(self._session, 0, self.name, TEAM))
+        keep_objects(self._session, TEAM, refs, blobs.verify)
+        keep_content(self._session, TEAM, program)
         with self._session.use() as connection, connection.transaction():
             made = connection.execute(
                 "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)",
@@ -514,6 +520,16 @@ class PostgresRun(FileRun):
         """See ``KeptRun.check_kept``."""
         row = self._found()
         self._check_loss(self._source(row), row)
+
+    def check_objects(self) -> int:
+        """Raise unless its values in the object store are there, each with its content; returns how many there are.
+
+        Raises:
+            BlobMissingError: One is not there.
+            BlobCorruptError: One has another content.
+            DepotError: The object store or the database cannot be used.
+        """
+        return check_objects_of(self._session, self._found().no)
 
     def mark(self, summary: bytes) -> None:
         """See ``KeptRun.mark``: kept here at once, and in the database soon."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from bartack.depot.postgres._content import download
 from bartack.depot.postgres._database import Session
+from bartack.depot.postgres._objects import check_size
 from bartack.journal import BlobRef
 from bartack.journal.mirror import End
 
@@ -61,6 +62,10 @@ class RunSource:
                 yield bytes(lines)
             if len(found) < ROWS:
                 return
+
+    def check_size(self, size: int) -> None:
+        """See ``Source.check_size``."""
+        check_size(self._session.database, size)
 
     def fetch_blob(self, ref: BlobRef) -> bytes | None:
         """See ``Source.fetch_blob``."""

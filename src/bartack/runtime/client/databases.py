@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bartack.depot.elsewhere import Elsewhere
+from bartack.config.load import load_elsewhere
 from bartack.depot.shown import shown_runs
 from bartack.errors import DepotError, UsageError
 from bartack.runtime.rundir.layout import RunDir
@@ -24,7 +24,7 @@ def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
     """
     from bartack.depot.team import Team  # noqa: PLC0415 - only runs in a database need it
 
-    where = Elsewhere(on)
+    where = load_elsewhere(on)
     team = Team(where)
     return RunDir(team.show(team.find(os.fspath(asked)), shown_runs(where)))
 
@@ -37,7 +37,7 @@ def list_runs_on(on: str) -> list[RunDir]:
     """
     from bartack.depot.team import Team, listed  # noqa: PLC0415 - only runs in a database need it
 
-    where = Elsewhere(on)
+    where = load_elsewhere(on)
     return [RunDir(path) for path in listed(Team(where), shown_runs(where))]
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
-from bartack.config.load import check_resumed, find_workspace, load_config
+from bartack.config.load import check_resumed, find_workspace, load_config, load_elsewhere
 from bartack.core.closing import Closing
-from bartack.depot.elsewhere import Elsewhere, Home
+from bartack.depot.elsewhere import Home
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
@@ -151,7 +151,7 @@ class Run(Closing):
         sets = () if carry is None else (f"workspace.carry={carry}",)
         config = load_config(place, sets)
         is_carried = config.workspace.carry != "shared"
-        home = Home(Elsewhere(on), config.run.team)
+        home = Home(load_elsewhere(on), config.run.team)
         run = create_run(request, place, config, sets, home=home, is_carried=is_carried)
         give_to_nodes(run, config.run)
         return cls(run, is_for_nodes=True)

@@ -286,6 +286,38 @@ def test_the_team_of_everybody_is_shared_and_who_has_submitted_is_not_a_matter_o
 
 
 @pytest.mark.requirement("database-teams")
+def test_an_object_is_kept_for_a_team_by_its_members_and_deleted_by_nodes(place: Place) -> None:
+    key, other = "0" * 32, "1" * 32
+    begin, keep = (
+        "SELECT bartack.begin_object(%s, sha256('x'), %s)",
+        "SELECT bartack.keep_object(%s, sha256('x'), 1, %s)",
+    )
+    for statement in (begin, keep):
+        for login in ("blue_user", "blue_node", "red_reader"):
+            with pytest.raises(DepotRefusedError):
+                place(login).rows(statement, "red", key)
+    with pytest.raises(DepotRefusedError):
+        place("red_node").rows(begin, "red", "../secrets")
+    assert place("red_node").rows(begin, "red", key) == [("send",)]
+    assert place("red_user").rows(begin, "red", other) == [("send",)]
+    assert place("blue_user").rows("SELECT count(*) FROM bartack.orphan") == [(0,)]
+    assert place("red_node").rows(keep, "red", key) == [("kept",)]
+    assert place("red_user").rows(begin, "red", other) == [("kept",)]
+
+    place.admin.rows("UPDATE bartack.orphan SET since = since - interval '25 hours'")
+    for statement in ("SELECT bartack.take_orphans(1, 9)", "SELECT bartack.drop_orphans('{}')"):
+        with pytest.raises(DepotRefusedError):
+            place("red_user").rows(statement)
+    mine, others = place.join_fleet("blue_node", "blue"), place.join_fleet("red_node", "red")
+    assert place("blue_node").rows("SELECT bartack.take_orphans(%s, 9)", others) == []
+    place("blue_node").rows("SELECT bartack.drop_orphans(%s)", [other])
+    assert place.admin.rows("SELECT key FROM bartack.orphan") == [(other,)], "it was not taken"
+    assert place("blue_node").rows("SELECT bartack.take_orphans(%s, 9)", mine) == [(other,)]
+    place("blue_node").rows("SELECT bartack.drop_orphans(%s)", [other])
+    assert place.admin.rows("SELECT key FROM bartack.orphan") == []
+
+
+@pytest.mark.requirement("database-teams")
 def test_the_same_content_is_kept_once_for_each_team(place: Place) -> None:
     digest = BlobRef("5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5", 5)
     for team in ("red", "blue"):

@@ -21,7 +21,7 @@ from typing import Final
 
 import click
 
-from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_team
+from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_named
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, Style, human_size, printable
@@ -77,9 +77,7 @@ def doctor(path: str, on: str, *, timeouts: bool, live: bool, insecure: bool, as
 
 
 def _examine_database(on: str, *, insecure: bool) -> list[Finding]:
-    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - the other checks need no database
-
-    return [Finding(*remark) for remark in open_team(Elsewhere(on, insecure)).examine()]
+    return [Finding(*remark) for remark in open_named(on, insecure=insecure).examine()]
 
 
 def _show_timeouts(path: str, *, as_json: bool) -> Exit:

@@ -9,9 +9,9 @@ DECLARE
   of_all text[] := ARRAY['administers', 'my_teams'];
   of_owners text[] := ARRAY['join_node', 'beat', 'leave', 'claim_run', 'append', 'look', 'alive', 'mark', 'release', 'keep_content',
     'keep_part', 'keep_program', 'accept_loss', 'drain', 'submit', 'enqueue',
-    'settle', 'hold'];
+    'settle', 'hold', 'begin_object', 'keep_object'];
   of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'report', 'do_chore', 'note_chore', 'take_schedule',
-    'note_schedule', 'share_pauses'];
+    'note_schedule', 'share_pauses', 'take_orphans', 'drop_orphans', 'note_orphans'];
   of_users text[] := ARRAY['adopt', 'remove', 'drop_journal', 'keep_value', 'keep_value_part', 'add_schedule', 'remove_schedule', 'ask', 'withdraw'];
 BEGIN
   FOR r IN SELECT p.oid::regprocedure AS call, p.proname AS name, p.prosecdef AS is_definer,
@@ -54,7 +54,7 @@ BEGIN
     IF NOT r.relrowsecurity THEN EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', r.name); END IF;
     IF NOT r.has_policy THEN EXECUTE format('CREATE POLICY of_team ON %s FOR SELECT USING (%s)', r.name, mine); END IF;
     -- Large values and commits are written by functions that check their run, and commits have no time for a second look.
-    CONTINUE WHEN r.has_guard OR r.relname IN ('journal', 'content', 'part', 'blob') OR NOT (r.has_team OR r.has_run);
+    CONTINUE WHEN r.has_guard OR r.relname IN ('journal', 'content', 'part', 'blob', 'orphan') OR NOT (r.has_team OR r.has_run);
     EXECUTE format('CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION bartack.%I()',
       r.name, CASE WHEN r.has_team THEN 'guard_team' ELSE 'guard_of_run' END);
   END LOOP;
