@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
 
@@ -63,10 +63,12 @@ from bartack.core.batch import Batch
 from bartack.core.files import replace_file
 from bartack.core.flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core.trust import check_settings, make_private
-from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import ConfigError, MailboxNameError, UntrustedError
 from bartack.messaging import LetterPolicy
 from bartack.messaging.mailboxes import check_name
+
+if TYPE_CHECKING:
+    from bartack.depot.elsewhere import Elsewhere
 
 SETS_FILE: Final = "sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
@@ -547,6 +549,8 @@ def load_elsewhere(on: str, *, insecure: bool = False, environ: Mapping[str, str
         ConfigError: See ``load_own_depot``.
         UntrustedError: Likewise.
     """
+    from bartack.depot.elsewhere import Elsewhere  # noqa: PLC0415 - only runs in a database need it
+
     return Elsewhere(on, insecure, load_own_depot(environ).blobs)
 
 
