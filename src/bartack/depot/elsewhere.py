@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import stat
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,6 +31,15 @@ KEPT_FILE: Final = "kept.json"
 NODE: Final = "node:"
 """Instead of a database: the directory is the working copy of a node of this machine, which alone knows the database."""
 LARGEST: Final = 64 * 1024
+
+
+def without_database(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of everything that a node starts: without what names its database or opens it."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(("PG", "BARTACK_DEPOT_")) and name != "BARTACK_ON"
+    }
 
 
 class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -74,15 +74,6 @@ LOCK: Final = "lock"
 Say = Callable[[str], object]
 
 
-def hub_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of hubs and everything below them: without what names the database or opens it."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if not name.startswith(("PG", "BARTACK_DEPOT_")) and name != "BARTACK_ON"
-    }
-
-
 class FleetSettings(NamedTuple):
     """What a node of a database needs to know.
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from bartack.core.accounts import user_of_children
 from bartack.core.git import find_git, git_command, git_environment
+from bartack.depot.elsewhere import without_database
 from bartack.errors import WorkspaceKeepError
 
 TIMEOUT_S: Final = 600.0
@@ -146,7 +148,14 @@ class PlainGit:
             ran = subprocess.run(  # noqa: S603 - exact words, no shell
                 git_command(git, words, self._settings),
                 cwd=self._place,
-                env={**git_environment(), **_ALONE, "GIT_DIR": str(self.directory), **self._variables},
+                user=user_of_children(),
+                env={
+                    # A node may have the password of its database there, and its runs can read the environment of git.
+                    **without_database(git_environment()),
+                    **_ALONE,
+                    "GIT_DIR": str(self.directory),
+                    **self._variables,
+                },
                 stdout=into or subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 timeout=TIMEOUT_S,
