@@ -22,7 +22,7 @@ import msgspec
 
 from bartack.config.load import load_config
 from bartack.core.boot import boot_id
-from bartack.depot.elsewhere import Elsewhere, Home
+from bartack.depot.elsewhere import Elsewhere, Home, without_database
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.rundir.layout import RunDir
 from bench._depot import RUNS, database, value_of
@@ -146,7 +146,7 @@ def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
     """Be a node. ``bartack node run`` takes no more than two runs for each processor, so it is not used here."""
     from bartack.depot.taken import LEASE_S  # noqa: PLC0415 - only the process of a contestant has to have it
     from bartack.depot.team import Team  # noqa: PLC0415 - likewise
-    from bartack.node.fleet import FleetLoop, FleetSettings, hub_environment  # noqa: PLC0415 - likewise
+    from bartack.node.fleet import FleetLoop, FleetSettings  # noqa: PLC0415 - likewise
 
     with log.open("a", encoding="utf-8") as said:
         settings = FleetSettings(
@@ -159,7 +159,7 @@ def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
             lease_s=LEASE_S,
             boot=boot_id(),
             say=lambda text: print(text, file=said, flush=True),
-            environ=hub_environment(os.environ),
+            environ=without_database(os.environ),
             rest_after_s=PATIENCE_S,
         )
         FleetLoop(settings).run()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from tests.postgres import cluster, empty_database, new_database, own_cluster, standby_of
 
+from bartack.config.load import own_settings_file
 from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._examine import Remark, examine_database
 
@@ -41,8 +44,9 @@ def test_each_check_of_a_database_is_a_line(call: Call) -> None:
 
     assert shown.returncode == 0, shown.stdout
     findings = json.loads(shown.stdout)["findings"]
-    assert [finding["check"] for finding in findings] == CHECKS
-    assert {finding["level"] for finding in findings if finding["check"] != "latency"} == {"ok"}
+    assert [finding["check"] for finding in findings] == [*CHECKS, "node user"]
+    judged = [finding for finding in findings if finding["check"] not in {"latency", "node user"}]
+    assert {finding["level"] for finding in judged} == {"ok"}
 
 
 def test_a_database_without_tables_and_one_that_is_away_fail(call: Call) -> None:
@@ -108,3 +112,47 @@ def _counts(url: str) -> list[tuple[object, ...]]:
             "SELECT (SELECT count(*) FROM bartack.node), (SELECT count(*) FROM bartack.run), "
             "(SELECT count(*) FROM pg_class WHERE relnamespace = 'bartack'::regnamespace)"
         )
+
+
+@pytest.mark.requirement("doctor-warns-of-node-credentials")
+def test_a_node_that_shares_its_user_with_its_runs_is_a_warning(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.touch(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passwords))
+
+    without = _node_user(call)
+    monkeypatch.setenv("BARTACK_ON", "service:team")
+    by_default = _node_user(call)
+    own_settings_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own_settings_file().write_text("[node]\nrun_as = 'no-such-user'\n", encoding="utf-8")
+    wrong = _node_user(call)
+
+    assert without is None
+    assert by_default is not None
+    assert wrong is not None
+    assert (by_default["level"], wrong["level"]) == ("warn", "fail")
+    assert str(passwords) in by_default["sentence"]
+    assert "--run-as" in by_default["remedy"]
+
+
+@pytest.mark.requirement("doctor-warns-of-node-credentials")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give runs another user: that it is enough was NOT tried"
+)
+def test_a_node_that_gives_its_runs_another_user_is_fine(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARTACK_ON", "service:team")
+    own_settings_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own_settings_file().write_text("[node]\nrun_as = 'nobody'\n", encoding="utf-8")
+
+    found = _node_user(call)
+
+    assert found is not None
+    assert (found["level"], "nobody" in found["sentence"]) == ("ok", True)
+
+
+def _node_user(call: Call) -> dict[str, str] | None:
+    """What the doctor says of nodes, without a database to check."""
+    findings = json.loads(call("doctor", "--json").stdout)["findings"]
+    return next((finding for finding in findings if finding["check"] == "node user"), None)

@@ -89,6 +89,23 @@ def test_a_password_in_settings_is_refused_and_not_repeated(call: Call, name: st
     assert "pa55word" not in refused.stderr + refused.stdout
 
 
+@pytest.mark.usefixtures("nodes")
+@pytest.mark.requirement("database-is-chosen-by-its-user")
+@pytest.mark.parametrize("words", [("node", "run"), ("nodes", "list"), ("doctor", "--on")])
+def test_a_password_in_a_url_is_refused_and_not_repeated(
+    call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    url = "postgresql://ada:pa55word@localhost/x"
+    monkeypatch.setenv("BARTACK_ON", url)
+    options = ("--name", "one") if words == ("node", "run") else ()
+
+    refused = call(*words, *((url,) if words[-1] == "--on" else options))
+
+    assert refused.returncode == 2
+    assert "~/.pgpass" in refused.stderr
+    assert "pa55word" not in refused.stderr + refused.stdout
+
+
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fleet.FleetSettings]]:
     """The settings of the nodes that were started in this process, which take no runs."""

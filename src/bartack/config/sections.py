@@ -176,6 +176,7 @@ class NodeConfig(Section, frozen=True):
         on_failure: What becomes of a queued run whose program fails: it is over, or it is resumed.
         retries: How often it is resumed.
         otel: A node of a database counts and measures what it does with OpenTelemetry.
+        run_as: The user whom a node of a database that root starts gives its runs; empty: its own.
     """
 
     max_runs: Count = 0
@@ -187,6 +188,7 @@ class NodeConfig(Section, frozen=True):
     on_failure: Literal["stop", "retry"] = "stop"
     retries: Annotated[int, Meta(ge=1, le=100)] = 3
     otel: bool = False
+    run_as: Line = ""
 
 
 class DepotConfig(Section, frozen=True):

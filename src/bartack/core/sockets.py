@@ -112,10 +112,10 @@ def _short_folder() -> str:
         for place in places
         if place and len(os.fsencode(place)) <= SOCKET_LIMIT // 2 and os.path.isdir(place)
     )
-    folder = os.path.join(next(short, "/tmp"), f"bartack-{os.getuid()}")  # noqa: S108 - checked below
+    folder = os.path.join(next(short, "/tmp"), f"bartack-{os.geteuid()}")  # noqa: S108 - checked below
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, DIR_MODE)
     facts = os.lstat(folder)
-    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
+    if facts.st_uid != os.geteuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
         raise PeerRefusedError("join", f"{folder} does not belong to this user alone")
     return folder

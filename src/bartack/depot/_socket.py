@@ -56,7 +56,7 @@ class HubSocket:
         target = self._listens_at()
         facts = os.lstat(target)
         # What root owns is the hub of a run whose processes have another user.
-        if facts.st_uid not in {os.getuid(), 0} or not stat.S_ISSOCK(facts.st_mode):
+        if facts.st_uid not in {os.geteuid(), 0} or not stat.S_ISSOCK(facts.st_mode):
             raise PeerRefusedError("join", f"{target} is not a socket of this user")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(timeout_s)

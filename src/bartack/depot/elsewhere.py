@@ -11,6 +11,8 @@ import hashlib
 import hmac
 import os
 import stat
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,6 +32,28 @@ KEPT_FILE: Final = "kept.json"
 NODE: Final = "node:"
 """Instead of a database: the directory is the working copy of a node of this machine, which alone knows the database."""
 LARGEST: Final = 64 * 1024
+
+
+def without_database(
+    environ: Mapping[str, str], *, has_bucket: bool = False, passed: Sequence[str] = ()
+) -> dict[str, str]:
+    """The environment of everything that a node starts: without what names its database or the object store of that, or opens one.
+
+    Args:
+        environ: The environment of the node.
+        has_bucket: Variables of AWS open the object store of the database.
+        passed: Names of those that are passed on all the same, ``*`` standing for anything.
+    """
+    prefixes = ("PG", "BARTACK_DEPOT_", *(["AWS_"] if has_bucket else []))
+
+    def is_passed(name: str) -> bool:
+        return name.startswith("AWS_") and any(fnmatchcase(name, pattern) for pattern in passed)
+
+    return {
+        name: value
+        for name, value in environ.items()
+        if (not name.startswith(prefixes) or is_passed(name)) and name != "BARTACK_ON"
+    }
 
 
 class Elsewhere(msgspec.Struct, frozen=True, omit_defaults=True):

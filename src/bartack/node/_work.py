@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.load import kept_sets, load_kept_config
+from bartack.core.accounts import user_of_children
 from bartack.core.disk import is_disk_trouble
 from bartack.depot import Job
 from bartack.depot.fleet import Fleet
@@ -75,6 +76,7 @@ def spawn_linked(
             stderr=log,
             start_new_session=True,
             cwd=order.workspace,
+            user=user_of_children(),
             env=order.environ,
             pass_fds=(report, lease, *fds),
         )

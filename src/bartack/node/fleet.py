@@ -22,8 +22,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
@@ -73,28 +72,6 @@ CLOSE_S: Final = 5.0
 LOCK: Final = "lock"
 
 Say = Callable[[str], object]
-
-
-def hub_environment(
-    environ: Mapping[str, str], *, has_bucket: bool = False, passed: Sequence[str] = ()
-) -> dict[str, str]:
-    """The environment of hubs and everything below them: without what names the database or its object store, or opens one.
-
-    Args:
-        environ: The environment of the node.
-        has_bucket: Variables of AWS open the object store of the database.
-        passed: Names of those that are passed on all the same, ``*`` standing for anything.
-    """
-    prefixes = ("PG", "BARTACK_DEPOT_", *(["AWS_"] if has_bucket else []))
-
-    def is_passed(name: str) -> bool:
-        return name.startswith("AWS_") and any(fnmatchcase(name, pattern) for pattern in passed)
-
-    return {
-        name: value
-        for name, value in environ.items()
-        if (not name.startswith(prefixes) or is_passed(name)) and name != "BARTACK_ON"
-    }
 
 
 class FleetSettings(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.node.fleet import hub_environment
+from bartack.depot.elsewhere import without_database
 
 NODE = {
     "PATH": "/bin",
@@ -20,11 +20,11 @@ NODE = {
 
 @pytest.mark.requirement("fleet-credentials")
 def test_hubs_get_nothing_that_names_or_opens_the_database_or_its_bucket() -> None:
-    assert sorted(hub_environment(NODE, has_bucket=True)) == ["BARTACK_STATE_DIR", "PATH"]
+    assert sorted(without_database(NODE, has_bucket=True)) == ["BARTACK_STATE_DIR", "PATH"]
 
 
 def test_variables_of_aws_are_those_of_programs_where_no_bucket_is_set() -> None:
-    assert "AWS_SECRET_ACCESS_KEY" in hub_environment(NODE)
+    assert "AWS_SECRET_ACCESS_KEY" in without_database(NODE)
 
 
 @pytest.mark.requirement("fleet-credentials")
@@ -39,6 +39,6 @@ def test_variables_of_aws_are_those_of_programs_where_no_bucket_is_set() -> None
 def test_the_user_of_a_node_may_pass_variables_of_its_bucket_but_none_of_its_database(
     passed: list[str], found: list[str]
 ) -> None:
-    names = sorted(hub_environment(NODE, has_bucket=True, passed=passed))
+    names = sorted(without_database(NODE, has_bucket=True, passed=passed))
 
     assert names == [*found, "BARTACK_STATE_DIR", "PATH"]

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from bartack.core.accounts import user_of_children
+
 KILLED_S: Final = 5.0
 """How long the system may take to kill it."""
 
@@ -27,6 +29,7 @@ def started(
         stdout=subprocess.PIPE,
         stderr=stderr,
         start_new_session=True,
+        user=user_of_children(),
     )
     assert process.stdin is not None
     assert process.stdout is not None

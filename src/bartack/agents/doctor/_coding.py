@@ -27,6 +27,7 @@ from bartack.agents.program.cli_facts import (
 )
 from bartack.agents.program.find import PACKAGES, explain_missing, find_program
 from bartack.agents.program_config import PASSED, AcpConfig, CliConfig, CodexConfig
+from bartack.core.accounts import user_of_children
 
 VERSION_S: Final = 5.0
 """How long a program may take to print its version."""
@@ -106,6 +107,7 @@ def installed_version(config: CliConfig, workspace: Path, environ: Mapping[str, 
         said = subprocess.run(  # noqa: S603 - installed by the user
             [found, "--version"],
             cwd="/",
+            user=user_of_children(),
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -172,6 +174,7 @@ def _check_version(
     try:
         said = subprocess.run(  # noqa: S603 - the project's own words
             [found, *config.argv[1:], "--version"],
+            user=user_of_children(),
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,

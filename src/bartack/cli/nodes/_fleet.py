@@ -8,7 +8,8 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -19,9 +20,13 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._grouped import grouped
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
-from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.elsewhere import Elsewhere, without_database
 from bartack.errors import ConfigError, UsageError
 from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    from bartack.core.accounts import Account
+    from bartack.depot.team import Team
 
 SHORTEST_S: Final = 3.0
 LONGEST_S: Final = 60.0
@@ -39,6 +44,7 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
     lease_s: float | None = None
     blobs: str = ""
     drain_s: float | None = None
+    run_as: str = ""
 
     @property
     def database(self) -> str:
@@ -53,7 +59,7 @@ class FleetOptions(msgspec.Struct, kw_only=True, frozen=True):
             UsageError: None was, but an option that needs one.
         """
         if not self.database and self != FleetOptions():
-            problem = "--insecure, --name, --pool, --label, --state-dir, --lease, --blobs and --drain need --on DATABASE"
+            problem = "--insecure, --name, --pool, --label, --state-dir, --lease, --blobs, --drain and --run-as need --on DATABASE"
             raise UsageError("bartack node run", problem)
         return bool(self.database)
 
@@ -107,6 +113,13 @@ fleet_options = grouped(
             metavar="SECONDS",
             help="With --on: when it is to end, wait at most this long for steps in flight (node.drain_s).",
         ),
+        click.option(
+            "--run-as",
+            default="",
+            metavar="USER",
+            help="With --on: execute runs and their hubs as this user, who cannot read what opens the database (root only; "
+            "node.run_as).",
+        ),
     ),
 )
 """Adds the options to a command; it receives them together, as ``fleet``."""
@@ -120,14 +133,12 @@ def run_fleet(
     say: Callable[[str], object],
 ) -> Exit:
     """Be a node of a database until a signal comes."""
-    from pathlib import Path  # noqa: PLC0415 - only this command needs it
-
-    from bartack.agents.labels import find_labels  # noqa: PLC0415 - likewise
+    from bartack.agents.labels import find_labels  # noqa: PLC0415 - only this command needs it
     from bartack.config.load import load_own_depot, load_own_node  # noqa: PLC0415 - likewise
     from bartack.core.boot import boot_id  # noqa: PLC0415 - likewise
-    from bartack.core.user_home import user_home  # noqa: PLC0415 - likewise
     from bartack.node import choose_slots  # noqa: PLC0415 - likewise
-    from bartack.node.fleet import FleetLoop, FleetSettings, hub_environment  # noqa: PLC0415 - likewise
+    from bartack.node.account import open_runs_account  # noqa: PLC0415 - likewise
+    from bartack.node.fleet import FleetLoop, FleetSettings  # noqa: PLC0415 - likewise
     from bartack.supervision.process.limits import memory_left  # noqa: PLC0415 - likewise
     from bartack.supervision.process.system import hide_process  # noqa: PLC0415 - likewise
 
@@ -136,17 +147,15 @@ def run_fleet(
     hide_process()  # what opens the database is in its memory and environment
     own, depot, memory = load_own_node(), load_own_depot(), memory_left()
     blobs = options.blobs or depot.blobs
+    run_as = options.run_as or own.run_as
+    account = open_runs_account(run_as) if run_as else None
     team = open_team(Elsewhere(options.database, options.insecure, blobs))
     team.check()
     slots = choose_slots(
         max_runs or own.max_runs, os.cpu_count() or 1, None if memory is None else memory.left
     )
-    seat = (
-        Path(options.state_dir).absolute()
-        if options.state_dir
-        else team.where.place_in(user_home() / "nodes")
-    )
-    environ = hub_environment(os.environ, has_bucket=blobs.startswith("s3:"), passed=own.pass_env)
+    seat = _take_seat(team, options.state_dir, account)
+    environ = without_database(os.environ, has_bucket=blobs.startswith("s3:"), passed=own.pass_env)
     found = find_labels(seat, environ)
     with node_telemetry(wanted=own.otel) as telemetry:
         settings = FleetSettings(
@@ -165,10 +174,30 @@ def run_fleet(
             rest_after_s=own.rest_after_s if rest_after is None else rest_after,
             telemetry=telemetry,
         )
-        say(f"node {settings.name} of {team.name}, {slots} runs at a time, pools {', '.join(settings.pools)}")
+        whose = f", as {account.name}" if account is not None else ""
+        say(
+            f"node {settings.name} of {team.name}, {slots} runs at a time{whose}, pools {', '.join(settings.pools)}"
+        )
         FleetLoop(settings).run()
     say("the node has ended")
     return Exit.OK
+
+
+def _take_seat(team: Team, state_dir: str, account: Account | None) -> Path:
+    """The directory of the node. With an account it is that of the account, as which this process acts from then on.
+
+    Raises:
+        RunAsError: The account cannot have it.
+    """
+    from bartack.core.user_home import user_home  # noqa: PLC0415 - only this command needs it
+    from bartack.node.account import become, describe_account  # noqa: PLC0415 - likewise
+
+    if account is not None:
+        describe_account(account, os.environ)
+    seat = Path(state_dir).absolute() if state_dir else team.where.place_in(user_home() / "nodes")
+    if account is not None:
+        become(account, seat)
+    return seat
 
 
 @contextmanager

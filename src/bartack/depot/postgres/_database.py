@@ -17,6 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from bartack.core.accounts import own_rights
 from bartack.core.closing import Closing
 from bartack.depot._object_store import open_objects
 from bartack.errors import (
@@ -103,7 +104,8 @@ class Database(Closing):
         self._facts = self._parse(where)
         self.name = _name_of(where, self._facts)
         if not insecure:
-            self._check_secure()
+            with own_rights():
+                self._check_secure()
         self.shared = Session(self, answer_s)
 
     def close(self) -> None:
@@ -123,7 +125,9 @@ class Database(Closing):
             settings = {**_SETTINGS, **self._facts}
             made: Connection
             try:
-                made = _impatient_class(self._psycopg).connect(**settings, autocommit=True)
+                # A node that acts as the user of its runs connects as itself: only root reads what opens the database.
+                with own_rights():
+                    made = _impatient_class(self._psycopg).connect(**settings, autocommit=True)
             except OSError as error:  # for example, this process has too many open files
                 raise DepotUnavailableError(self.name, _text(error)) from error
             vars(made)["answer_s"] = answer_s

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from bartack.core.accounts import user_of_children
 from bartack.core.git import find_git, git_command, git_environment
+from bartack.depot.elsewhere import without_database
 from bartack.errors import WorkspaceKeepError
 
 TIMEOUT_S: Final = 600.0
@@ -162,6 +164,7 @@ class PlainGit:
             ran = subprocess.run(  # noqa: S603 - exact words, no shell
                 git_command(git, words, self._settings, online=self._is_online),
                 cwd=self._place,
+                user=user_of_children(),
                 env=self._environment(),
                 stdout=into or subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -182,7 +185,9 @@ class PlainGit:
     def _environment(self) -> dict[str, str]:
         alone = {} if self._is_online else _ALONE
         own = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_DIR": str(self.directory)}
-        return {**git_environment(online=self._is_online), **alone, **own, **self._variables}
+        # A node may have there what opens its database, and its runs can read the environment of git.
+        inherited = without_database(git_environment(online=self._is_online), has_bucket=True)
+        return {**inherited, **alone, **own, **self._variables}
 
 
 def _name_of(words: Sequence[str]) -> str:

@@ -78,13 +78,22 @@ def check_account(account: Account, workspace: Path, state_dir: Path) -> None:
         RunAsError: It cannot, with the reason.
     """
     _check_place(account, state_dir)
-    command = [sys.executable, "-P", "-s", "-c", _CHECK, str(workspace)]
+    check_program(account, workspace)
+
+
+def check_program(account: Account, directory: Path) -> None:
+    """Raise unless a user can execute Bartack, and enter and list a directory.
+
+    Raises:
+        RunAsError: It cannot, with the reason.
+    """
+    command = [sys.executable, "-P", "-s", "-c", _CHECK, str(directory)]
     try:
         code = run_as(account, command, cwd="/").returncode
     except OSError:
         code = -1
     if code == _NO_WORKSPACE:
-        problem, action = f"it cannot enter and list {workspace}", "Give it access to the workspace."
+        problem, action = f"it cannot enter and list {directory}", "Give it access to that directory."
     elif code == _NO_PACKAGE:
         problem, action = "it cannot read Bartack or its dependencies", f"Give it access to {sys.prefix}."
     elif code:
@@ -147,6 +156,11 @@ def _is_open(facts: os.stat_result) -> bool:
         return True
     by_group = facts.st_mode & stat.S_IWGRP and facts.st_gid != 0
     return bool(by_group or facts.st_mode & stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
+
+
+def is_safe_place(place: Path) -> bool:
+    """Whether only root can rename or make anything on the way to a directory, as far as that exists, and in it."""
+    return not any(_is_open(os.stat(folder)) for folder in _above(os.path.realpath(place)))
 
 
 def _can_pass(folder: str) -> bool:

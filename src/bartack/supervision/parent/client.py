@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bartack.core.accounts import Account
+from bartack.core.accounts import Account, user_of_children
 from bartack.core.closing import Closing
 from bartack.supervision.parent._spawn import SLOT
 from bartack.supervision.parent.guardian import GRACE_S, guarded
@@ -111,7 +111,7 @@ class ParentClient(Closing):
                 cwd=cwd,
                 pass_fds=fds,
                 start_new_session=True,
-                user=None if account is None else account.uid,
+                user=user_of_children() if account is None else account.uid,
                 group=None if account is None else account.gid,
                 extra_groups=None if account is None else account.groups,
             )

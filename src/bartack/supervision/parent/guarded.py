@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bartack.core.accounts import Account
+from bartack.core.accounts import Account, user_of_children
 from bartack.supervision.parent.guardian import GRACE_S, guarded
 
 _END_S: Final = GRACE_S + 3.0
@@ -55,7 +55,7 @@ def run_guarded(
         stderr=errors,
         cwd=cwd,
         env=env,
-        user=None if account is None else account.uid,
+        user=user_of_children() if account is None else account.uid,
         group=None if account is None else account.gid,
         extra_groups=None if account is None else account.groups,
     )

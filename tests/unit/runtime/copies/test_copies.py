@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -484,3 +485,23 @@ def test_any_tree_is_restored_over_any_other(
 
         assert listing(receiver.workspace) == listing(workspace)
         assert receiver.copies.take(receiver.sources, parent).is_same
+
+
+@pytest.mark.requirement("fleet-credentials")
+def test_git_gets_nothing_that_opens_the_database_of_a_node(
+    here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node brings workspaces itself, and processes of its user can read the environment of its git."""
+    real, shown = shutil.which("git"), tmp_path / "environ"
+    git_that_shows = tmp_path / "bin" / "git"
+    git_that_shows.parent.mkdir()
+    git_that_shows.write_text(f"#!/bin/sh\nenv >> '{shown}'\nexec '{real}' \"$@\"\n")
+    git_that_shows.chmod(0o755)
+    monkeypatch.setenv("PATH", str(git_that_shows.parent), prepend=os.pathsep)
+    for name in ("PGPASSWORD", "PGSERVICEFILE", "BARTACK_ON", "BARTACK_DEPOT_ON"):
+        monkeypatch.setenv(name, "secret-of-the-node")
+
+    here.copies.take(here.sources, "")
+
+    assert "GIT_DIR=" in shown.read_text()
+    assert "secret-of-the-node" not in shown.read_text()

@@ -25,6 +25,7 @@ from bartack.cli.app._database import INSECURE_HELP, ON_HELP, open_named
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, Style, human_size, printable
+from bartack.cli.project.doctor._credentials import check_node_user, check_own_node
 from bartack.cli.project.doctor._finding import Finding, Level
 from bartack.cli.project.doctor._limits import check_files, check_memory, check_proc, check_processes
 from bartack.core.disk import RealDisk
@@ -61,7 +62,8 @@ _STYLES: Final[dict[Level, Style]] = {"ok": "green", "warn": "yellow", "fail": "
 def doctor(path: str, on: str, *, timeouts: bool, live: bool, insecure: bool, as_json: bool) -> Exit:
     """Check that this machine has what Bartack needs, and that a project with a bartack.toml has what its runs need.
 
-    With --on, check a database that keeps runs: version, tables, rights, latency, clock, notifications and standbys.
+    With --on, check a database that keeps runs: version, tables, rights, latency, clock, notifications and standbys, and whether
+    runs on a node of this user could read what opens it.
 
     Each line starts with ok, warn or fail; the line below it describes what to do. The exit code is 1 if a check failed, else 0.
     """
@@ -77,7 +79,8 @@ def doctor(path: str, on: str, *, timeouts: bool, live: bool, insecure: bool, as
 
 
 def _examine_database(on: str, *, insecure: bool) -> list[Finding]:
-    return [Finding(*remark) for remark in open_named(on, insecure=insecure).examine()]
+    remarks = open_named(on, insecure=insecure).examine()
+    return [*(Finding(*remark) for remark in remarks), check_node_user()]
 
 
 def _show_timeouts(path: str, *, as_json: bool) -> Exit:
@@ -95,7 +98,7 @@ def _show_timeouts(path: str, *, as_json: bool) -> Exit:
 
 def examine(path: str, *, live: bool = False) -> list[Finding]:
     """Return all findings about this machine and the directory ``path``."""
-    findings = [check() for check in MACHINE_CHECKS]
+    findings = [*(check() for check in MACHINE_CHECKS), *check_own_node()]
     directory = check_directory(path)
     findings.append(directory)
     if directory.level != "fail":
