@@ -13,10 +13,12 @@ from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError
 from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, find_top, open_copies
+from bartack.runtime.copies.lanes import drop_lanes
 from bartack.runtime.copies.values import Carry, Sources
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.copies import KeptCopies
 from bartack.runtime.state.entries import WorkspaceKept
+from bartack.runtime.state.run_state import State
 
 CARRIES: Final[dict[str, Carry]] = {"auto": "auto", "full": "full", "none": "none"}
 """The ways in which a workspace travels with its run. The other way is not to travel: ``shared``."""
@@ -45,7 +47,7 @@ def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tu
 
 
 def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[BlobRef], bytes]) -> str:
-    """Bring the files of the latest copy of a run to a directory of this machine, and to that of the run.
+    """Bring the files of the latest copy of a run to a directory of this machine, to that of the run, and to its worktrees.
 
     What is there already at this copy stays; anything else there is replaced.
 
@@ -64,13 +66,28 @@ def bring_workspace(run: RunDir, kept: KeptCopies, top: Path, load: Callable[[Bl
     assert kept.first is not None
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
-    copies, sources = fetch_copies(run, kept, load, include), Sources(top, run.path)
+    copies = fetch_copies(run, kept, load, include)
+    lanes = {name: run.worktrees / name for name in copies.lanes(kept.latest.copy)}
+    sources = Sources(top, run.path, lanes)
     top.mkdir(mode=0o700, parents=True, exist_ok=True)
+    drop_lanes(run.worktrees, lanes)
     if not _is_there(copies, sources, kept.latest.copy):
         copies.restore(kept.latest.copy, sources)
     workspace = top / kept.first.below
     workspace.mkdir(parents=True, exist_ok=True)
     return str(workspace)
+
+
+def show_workspace(run: RunDir, state: State) -> str:
+    """Where the files of a run can be read on this machine: those of its latest copy, if it keeps copies and is not active here.
+
+    Raises:
+        WorkspaceError: It keeps none, and its workspace is not there.
+        WorkspaceKeepError: They cannot be brought.
+    """
+    if state.copies.latest is None or run.is_of_node or run.socket.has_listener():
+        return run.workspace(state)
+    return bring_workspace(run, state.copies, run.own_workspace, run.open_blobs().get)
 
 
 def top_of(kept: KeptCopies, workspace: str) -> Path:
