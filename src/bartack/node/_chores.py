@@ -42,6 +42,8 @@ KEPT_US: Final = 24 * 3600 * 1_000_000
 
 LOST: Final = ".lost-"
 """How the names of directories begin that are being removed."""
+WORKSPACES: Final = "work"
+"""The directory beside those of runs with the workspaces of runs that keep copies of them."""
 
 Say = Callable[[str], object]
 PutAside = Callable[[Path], Path | None]
@@ -171,6 +173,15 @@ def remove_lost(runs: Path, put_aside: PutAside, now_us: int) -> list[str]:
         elif path.name.startswith("run-") and _is_old(path, now_us) and _remove(path, put_aside):
             gone.append(path.name)
     return gone
+
+
+def put_aside(directory: Path) -> Path:
+    """Give the directory of a run another name, and take its workspace and worktrees into it: they go together."""
+    run = RunDir(directory)
+    for place in (directory.parents[1] / WORKSPACES / run.id, run.worktrees):
+        with suppress(FileNotFoundError):  # not every run has them
+            place.rename(directory / f"{LOST}{place.parent.name}")
+    return directory.rename(directory.with_name(f"{LOST}{directory.name}"))
 
 
 def _is_old(path: Path, now_us: int) -> bool:

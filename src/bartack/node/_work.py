@@ -33,6 +33,7 @@ from bartack.errors import (
     JournalSyncError,
     TreeLockedError,
 )
+from bartack.node._chores import WORKSPACES
 from bartack.node._core import Ending
 from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, WorkEnd
 from bartack.node._hubs import Hub, RealHubs
@@ -43,8 +44,6 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
 LOOK_S: Final = 1.0
-WORKSPACES: Final = "work"
-"""The directory beside those of runs with the workspaces of runs that keep copies of them."""
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 """What the system lacks now, and may have later."""
 TREE_S: Final = 30.0

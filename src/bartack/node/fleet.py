@@ -37,7 +37,7 @@ from bartack.depot.taken import FleetFacts, Taken
 from bartack.depot.team import Team
 from bartack.depot.timetable import Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError, NodeRunningError, TreeLockedError
-from bartack.node._chores import LOST, Chores
+from bartack.node._chores import Chores, put_aside
 from bartack.node._core import REST_AFTER_S, Policy
 from bartack.node._fleet_core import (
     DRAIN_S,
@@ -179,7 +179,7 @@ class _Life:
         with self._mutex:
             if directory.name in self._ids:
                 return None
-            return directory.rename(directory.with_name(f"{LOST}{directory.name}"))
+            return put_aside(directory)
 
     @property
     def misfit(self) -> DepotSchemaError | None:

@@ -19,7 +19,7 @@ from bartack.depot.team import Team
 from bartack.depot.timetable import Started, Timetable
 from bartack.errors import DepotSchemaError, DepotUnavailableError
 from bartack.node import _chores
-from bartack.node._chores import KEPT_US, LOST, Chores, remove_lost
+from bartack.node._chores import KEPT_US, LOST, WORKSPACES, Chores, put_aside, remove_lost
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision.process.lock import take_tree_lock
 
@@ -141,6 +141,23 @@ def test_directories_of_runs_that_the_node_lost_a_day_ago_are_removed(tmp_path: 
 
     assert remove_lost(tmp_path, put_aside, NOW_US) == [old.name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-owned", "run-young", "something"]
+
+
+@pytest.mark.requirement("fleet-lost-directories")
+def test_the_workspace_and_the_worktrees_of_a_run_are_removed_with_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    old, young = (
+        made(tmp_path / "runs", name, age_us)
+        for name, age_us in (("run-old", KEPT_US + 1), ("run-young", KEPT_US - 1))
+    )
+    for run in (old, young):
+        (tmp_path / WORKSPACES / run.name).mkdir(parents=True)
+        (tmp_path / "worktrees" / run.name / "task").mkdir(parents=True)
+
+    remove_lost(tmp_path / "runs", put_aside, NOW_US)
+
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*"))
+    assert left == ["runs/run-young", "work/run-young", "worktrees/run-young"]
 
 
 def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:
