@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import latest_argument, locate, paint_status, workspace_option
 from bartack.cli.app._terminal import Screen, Style, human_time, printable
@@ -49,6 +50,7 @@ _STYLES: Final[dict[str, Style]] = {
 @click.command(short_help="Report what a run has done, and how to take its work over.")
 @latest_argument
 @click.option("--markdown", is_flag=True, help="Print Markdown, for the description of a pull request.")
+@shows_database
 @workspace_option
 @json_option
 def report(run: str, workspace: str, *, markdown: bool, as_json: bool) -> None:
