@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.pipeline.studio import Studio
 from tests.postgres import cluster, new_database
 
 from bartack.testing import Cable
@@ -150,3 +151,39 @@ def test_commands_reach_runs_of_a_database_that_no_process_runs(
     assert call("clean", "--yes", *on).returncode == 0
     assert call("status", *on).returncode == 0
     assert [*Path(home).glob("bartack/databases/*/.bartack/runs/run-*")] == []
+
+
+@pytest.mark.requirement("fleet-pipeline-here")
+def test_a_run_of_the_pipeline_is_kept_in_a_database_and_works_in_this_workspace(tmp_path: Path) -> None:
+    studio = Studio(tmp_path, implement="open('made.txt', 'w').write('made')")
+    on = ("--on", new_database())
+
+    done = studio.bartack("run", "--goal", "make it", *on, "--here")
+
+    assert done.returncode == 0, done.stderr
+    assert (studio.place / "made.txt").read_text() == "made"
+    assert studio.calls == ["implement", "review"]
+    assert "goal" in studio.bartack("show", "latest", *on).stdout
+    assert studio.bartack("resume", "latest", *on, "--here").returncode == 0
+
+
+@pytest.mark.requirement("fleet-pipeline-carry")
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (("--carry", "shared"), 'with "shared" there are none'),
+        (("--carry", "none", "--set", "parallel.tasks=2"), "parallel.tasks needs its repository"),
+        (("--carry", "none", "--set", "review.isolated=true"), "review.isolated needs its repository"),
+    ],
+)
+def test_a_run_of_the_pipeline_whose_workspace_does_not_travel_as_it_needs_is_refused(
+    tmp_path: Path, given: tuple[str, ...], problem: str
+) -> None:
+    studio = Studio(tmp_path)
+
+    refused = studio.bartack("run", "--goal", "make it", "--on", new_database(), *given)
+
+    assert refused.returncode == 2
+    assert "workspace.carry" in refused.stderr
+    assert problem in refused.stderr
+    assert not (studio.place / ".bartack/runs").exists()

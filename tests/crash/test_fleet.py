@@ -19,6 +19,8 @@ from tests.waiting import until
 from bartack.depot.postgres._database import Database
 
 PROGRAM = Path(__file__).with_name("programs") / "kept.py"
+HUBS = {b"bartack.runtime.hub.serve", b"bartack.pipeline._serve"}
+"""The programs of hubs."""
 STEPS = 12
 LEASE = "3"
 LIMIT_S = 60
@@ -137,7 +139,7 @@ class Fleet:
                 words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
             except OSError:
                 continue
-            if b"bartack.runtime.hub.serve" in words and os.fsencode(self._folder) in words:
+            if HUBS.intersection(words.split(b"\0")) and os.fsencode(self._folder) in words:
                 found.append(int(entry.name))
         return found
 

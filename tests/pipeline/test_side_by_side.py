@@ -14,11 +14,12 @@ from tests.unit.pipeline.repository import git, make, put
 
 from bartack.config.load import Config, read_settings
 from bartack.config.sections import BudgetConfig, ParallelConfig, PipelineConfig, SnapshotConfig, TestsConfig
-from bartack.pipeline.records.facts import make_facts
+from bartack.pipeline.records.facts import Fact, make_facts
 from bartack.pipeline.records.records import Merged, PipelineOrder, Settings, Spent, Summary, TaskRecord
 from bartack.pipeline.records.task_state import Progress, make_progress
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
+from bartack.runtime.protocol.steps import AskArgs
 from bartack.testing import TestRun
 
 Run = TestRun[Summary]
@@ -92,9 +93,13 @@ def files(team: Team, run: Run) -> dict[str, str]:
     return {name: git(team.workspace, "show", f"{ref}:{name}") for name in names}
 
 
-def progress(run: Run) -> Progress:
+def facts(run: Run) -> list[Fact]:
     store = run._run.store
-    return make_progress(make_facts(run.journal, lambda e: e.value if e.ref is None else store.get(e.ref)))
+    return make_facts(run.journal, lambda e: e.value if e.ref is None else store.get(e.ref))
+
+
+def progress(run: Run) -> Progress:
+    return make_progress(facts(run))
 
 
 @pytest.mark.requirement("tasks-run-side-by-side")
@@ -191,6 +196,31 @@ def test_a_builder_settles_a_conflict_when_a_person_says_so(place: Path) -> None
         assert [receipt.step for receipt in receipts(run) if receipt.task_id == "two"] == [1, 2, 3, 4]
         assert log(team, run)[-1] == "two: implement_changes round 1"
         assert "<<<<<<<" not in git(team.workspace, "log", "--patch", branch(run, "result"))
+
+
+@pytest.mark.requirement("fleet-pipeline-lanes")
+def test_a_workspace_that_travels_has_the_result_and_its_conflicts_are_not_for_a_person(place: Path) -> None:
+    team = GitTeam(place, CLASH)
+    team.touch = lambda: put(team.workspace, {"README.md": "edited\n"})
+    with team.start(order("one", "two", using=settings(carried=True))) as run:
+        run.start()
+        with pytest.raises(Exception, match="waits"):
+            run.finish()
+        asked = [fact.value for fact in facts(run) if fact.kind == "question"]
+        assert [
+            args.options for _, args in msgspec.convert(msgspec.to_builtins(asked), list[tuple[str, AskArgs]])
+        ] == [["builder", "abort"]]
+        run.answer("task two has changed*", "builder")
+        run.finish()
+
+        assert run.result.result is not None
+        assert run.result.result.moved
+        assert (team.workspace / "same.txt").read_text() == "one and two\n"
+        assert (team.workspace / "README.md").read_text() == "edited\n"
+        assert git(team.workspace, "status", "--porcelain") == ""
+        assert git(team.workspace, "rev-parse", "main") == git(
+            team.workspace, "rev-parse", branch(run, "result")
+        )
 
 
 def test_conflict_marks_that_are_left_are_sent_back_to_the_builder(place: Path) -> None:

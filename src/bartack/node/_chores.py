@@ -41,10 +41,10 @@ TIDY_EVERY: Final = 1800
 KEPT_US: Final = 24 * 3600 * 1_000_000
 """How long the directory of a run stays that the node does not own any more."""
 
-WORKSPACES: Final = "work"
-"""The directory beside those of runs with the workspaces of runs that keep copies of them."""
 LOST: Final = ".lost-"
 """How the names of directories begin that are being removed."""
+WORKSPACES: Final = "work"
+"""The directory beside those of runs with the workspaces of runs that keep copies of them."""
 
 Say = Callable[[str], object]
 PutAside = Callable[[Path], Path | None]
@@ -173,31 +173,25 @@ def _following(schedule: FleetSchedule, after_us: int) -> int:
 
 
 def put_run_aside(directory: Path) -> Path:
-    """Rename the directory and the workspace of a run that the node needs no more; returns the new name of the directory."""
+    """Give the directory of a run another name, and take its workspace and worktrees into it: they go together."""
+    run = RunDir(directory)
     work = directory.parent.with_name(WORKSPACES)
-    (work / f"{directory.name}{SETUP}").unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
-        (work / directory.name).rename(work / f"{LOST}{directory.name}")
+    (work / f"{run.id}{SETUP}").unlink(missing_ok=True)
+    for place in (work / run.id, run.worktrees):
+        with suppress(FileNotFoundError):  # not every run has them
+            place.rename(directory / f"{LOST}{place.parent.name}")
     return directory.rename(directory.with_name(f"{LOST}{directory.name}"))
 
 
 def remove_lost(runs: Path, put_aside: PutAside, now_us: int) -> list[str]:
     """Remove the directories and workspaces of runs that the node has not owned for a day; they are in the database."""
     gone: list[str] = []
-    _remove_workspaces(runs)  # a node was killed here
     for path in sorted(runs.iterdir()) if runs.is_dir() else ():
         if path.name.startswith(LOST):
             shutil.rmtree(path, ignore_errors=True)  # a node was killed here
         elif path.name.startswith("run-") and _is_old(path, now_us) and _remove(path, put_aside):
             gone.append(path.name)
-    _remove_workspaces(runs)
     return gone
-
-
-def _remove_workspaces(runs: Path) -> None:
-    """Remove the workspaces that were put aside."""
-    for path in runs.with_name(WORKSPACES).glob(f"{LOST}*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_old(path: Path, now_us: int) -> bool:

@@ -144,12 +144,14 @@ class SideBySide:
                 await self._ctx.abort(f"aborted by a person: task {record.id} is in conflict")
 
     async def _ask(self, record: TaskRecord, merged: Merged) -> str:
-        text = (
-            f"task {record.id} has changed what other tasks have changed, too: {first_paths(merged.conflicts)}\n"
-            "builder: its builder makes one of both; manual: you do; abort: the run ends, and nothing is deleted"
-        )
-        asked = self.settings.questions
-        return await self._ctx.ask(text, options=["builder", "manual", "abort"], timeout_s=asked.timeout_s)
+        text = f"task {record.id} has changed what other tasks have changed, too: {first_paths(merged.conflicts)}\n"
+        options = ["builder", "abort"]
+        if self.settings.carried:  # no person works in a worktree that moves from machine to machine
+            text += "builder: its builder makes one of both; abort: the run ends, and nothing is deleted"
+        else:
+            text += "builder: its builder makes one of both; manual: you do; abort: the run ends, and nothing is deleted"
+            options.insert(1, "manual")
+        return await self._ctx.ask(text, options=options, timeout_s=self.settings.questions.timeout_s)
 
     async def _wait_for_a_person(self, record: TaskRecord) -> None:
         lane = self._lanes[record.id]
@@ -204,6 +206,11 @@ async def result_of(
 
 def describe_delivered(delivered: Delivered) -> str:
     """Where the work is, and the one command that brings it into the workspace."""
+    if delivered.carried:
+        at = delivered.commit[:12]
+        if delivered.moved:
+            return f"the work of all tasks is in the workspace of the run: {at}"
+        return f"the work is on {delivered.branch}, and not in the workspace of the run: {delivered.problem}"
     if delivered.moved:
         return f"your branch is at the work of all tasks: {delivered.commit[:12]}"
     first = "commit your own changes first, then " if delivered.dirty else ""

@@ -1,4 +1,4 @@
-"""The hub of a run of the pipeline that was started from Python: ``python -m bartack.pipeline._serve RUN_DIR WORKSPACE``.
+"""The hub of a run of the pipeline that a node or a program starts: ``python -m bartack.pipeline._serve RUN_DIR WORKSPACE``.
 
 It is the hub of any other run, with what a run of the pipeline needs around it. Its output goes to the run's hub.log.
 """

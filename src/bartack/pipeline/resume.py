@@ -66,9 +66,7 @@ def owning(
         ConfigError: A setting cannot be used.
     """
     order = read_order(run)
-    shared = workspace_use(run) == "shared"
-    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        lock.sign(run.id)
+    with _holding(run, workspace, config, order, wait=wait):
         if hub > 1:
             for path in put_receipts_aside(run.path):
                 show(f"the receipt of an answer that was set aside is now {path}")
@@ -79,6 +77,20 @@ def owning(
             for place in resumed_places(run.path, workspace, order.settings):
                 note_resume(place, settings, hub)
         yield describe_run(run)
+
+
+@contextmanager
+def _holding(
+    run: RunDir, workspace: Path, config: Config, order: PipelineOrder | None, *, wait: bool
+) -> Generator[None]:
+    """Keep other runs out of the workspace; a copy that travels with a run belongs to that alone."""
+    if order is not None and order.settings.carried:
+        yield
+        return
+    shared = workspace_use(run) == "shared"
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
+        lock.sign(run.id)
+        yield
 
 
 def describe_run(run: RunDir) -> Describe:

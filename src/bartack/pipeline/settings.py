@@ -83,7 +83,12 @@ def choose_agents(config: Config, roles: Sequence[PipelineRole]) -> dict[str, st
 
 
 def make_settings(
-    config: Config, roles: Sequence[PipelineRole], *, asks: bool, workspace: Path | None = None
+    config: Config,
+    roles: Sequence[PipelineRole],
+    *,
+    asks: bool,
+    workspace: Path | None = None,
+    carried: bool = False,
 ) -> Settings:
     """The settings that a run begins with.
 
@@ -92,6 +97,7 @@ def make_settings(
         roles: The roles that may be needed.
         asks: A person can be asked at a bound.
         workspace: Where scripts and templates are looked for.
+        carried: The workspace travels with the run.
 
     Raises:
         ConfigError: A role has no agent, or a template cannot be used.
@@ -113,6 +119,7 @@ def make_settings(
         checks_money=True,
         state_dir=_state_dir(config, workspace),
         prompts={} if workspace is None else _templates(config, agents, workspace),
+        carried=carried,
     )
 
 

@@ -146,17 +146,21 @@ def test_directories_of_runs_that_the_node_lost_a_day_ago_are_removed(tmp_path: 
 
 
 @pytest.mark.requirement("fleet-lost-directories")
-def test_workspaces_go_with_the_directories_of_their_runs(tmp_path: Path) -> None:
-    runs, work = tmp_path / "runs", tmp_path / WORKSPACES
-    runs.mkdir()
-    for name in ("run-old", "run-young"):
-        made(runs, name, KEPT_US + 1 if name == "run-old" else 0)
-        (work / name / "node_modules").mkdir(parents=True)
-        (work / f"{name}.setup").write_text("{}", "utf-8")
-    (work / f"{LOST}run-before").mkdir()
+def test_the_workspace_and_the_worktrees_of_a_run_are_removed_with_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    old, young = (
+        made(tmp_path / "runs", name, age_us)
+        for name, age_us in (("run-old", KEPT_US + 1), ("run-young", KEPT_US - 1))
+    )
+    for run in (old, young):
+        (tmp_path / WORKSPACES / run.name / "node_modules").mkdir(parents=True)
+        (tmp_path / WORKSPACES / f"{run.name}.setup").write_text("{}", "utf-8")
+        (tmp_path / "worktrees" / run.name / "task").mkdir(parents=True)
 
-    assert remove_lost(runs, put_run_aside, NOW_US) == ["run-old"]
-    assert sorted(path.name for path in work.iterdir()) == ["run-young", "run-young.setup"]
+    remove_lost(tmp_path / "runs", put_run_aside, NOW_US)
+
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*"))
+    assert left == ["runs/run-young", "work/run-young", "work/run-young.setup", "worktrees/run-young"]
 
 
 def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import click
 import msgspec
 
+from bartack.cli.app._database import shows_database
 from bartack.cli.app._edge import obeyed, visible
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import complete_run, locate, workspace_option
@@ -49,6 +50,7 @@ def _complete_task(context: click.Context, parameter: click.Parameter, incomplet
 @click.option("--stat", is_flag=True, help="Show only the numbers of changed lines of each file.")
 @click.option("--name-only", is_flag=True, help="Show only the names of the files.")
 @click.option("--no-pager", is_flag=True, help="Do not start a pager on a terminal.")
+@shows_database
 @workspace_option
 @json_option
 def diff(

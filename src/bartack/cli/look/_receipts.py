@@ -10,6 +10,7 @@ from bartack.cli.app._terminal import Screen, Style, printable
 from bartack.errors import RunNotFoundError
 from bartack.pipeline.records.receipts import receipt_path
 from bartack.pipeline.worktree.old_worktrees import workspace_of
+from bartack.runtime.hub.carried import show_workspace
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.receipts import Receipt, read_receipts
 
@@ -25,7 +26,7 @@ def show_receipts(run: RunDir, *, as_json: bool) -> None:
     recorded, receipts = read_receipts(run)
     if recorded.run is None:
         raise RunNotFoundError(run.id)
-    workspace = run.workspace(recorded)
+    workspace = show_workspace(run, recorded)
     found = [
         (receipt, receipt.verify(workspace_of(run.path, workspace, receipt.task_id))) for receipt in receipts
     ]
@@ -36,7 +37,8 @@ def show_receipts(run: RunDir, *, as_json: bool) -> None:
     if not found:
         screen.line("This run has no receipts.")
     for receipt, states in found:
-        file = "" if (run.path / receipt_path(receipt)).is_file() else "  (its file is missing)"
+        is_missing = recorded.copies.latest is None and not (run.path / receipt_path(receipt)).is_file()
+        file = "  (its file is missing)" if is_missing else ""
         head = f"{receipt.task_id} {receipt.step}  {receipt.action} round {receipt.round}: {receipt.event}"
         screen.line(f"{printable(head)}{file}")
         for path, state in states.items():

@@ -453,6 +453,10 @@ def write_result(screen: Screen, progress: Progress) -> None:
     result = progress.result
     if result is None:
         return
+    if result.carried:
+        where = "in the workspace of the run" if result.moved else f"on its branch {printable(result.branch)}"
+        screen.line(f"  the work of all tasks is {where}: {result.commit[:12]}")
+        return
     if result.moved:
         screen.line(f"  your branch has the work of all tasks: {result.commit[:12]}")
         return

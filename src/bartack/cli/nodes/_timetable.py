@@ -139,7 +139,7 @@ def _parse(words: tuple[str, ...]) -> dict[str, Any]:
     with run_command.make_context("bartack run", list(words[1:])) as context:
         given = context.params
     if given["program"] is None:
-        raise UsageError(COMMAND, "nodes of a database run programs: name a FILE after '-- run'")
+        raise UsageError(COMMAND, "schedules of a database are for programs: name a FILE after '-- run'")
     refused = [option for name, option in REFUSED.items() if given[name]]
     if refused:
         raise UsageError(COMMAND, f"{refused[0]} is not for a run that a schedule starts")

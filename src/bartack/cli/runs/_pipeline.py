@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -15,6 +16,7 @@ from bartack.cli.app._pipeline_options import PIPELINE_FILE, PipelineOptions
 from bartack.cli.app._terminal import listed, printable, write_note
 from bartack.cli.queued._options import DetachOptions
 from bartack.config.load import Config, Reading, read_settings
+from bartack.depot.elsewhere import Home
 from bartack.errors import BartackError, ConfigError, UsageError
 from bartack.pipeline import make_order
 from bartack.pipeline.lock import hold_workspace
@@ -30,9 +32,23 @@ from bartack.runtime.rundir.find import list_runs, summarise
 from bartack.runtime.rundir.layout import RunDir
 
 
+class _Prepared(NamedTuple):
+    """A run of the pipeline that can be made."""
+
+    config: Config
+    request: RunRequest
+    is_shared: bool
+    """Its tasks have worktrees of their own."""
+
+
 @contextmanager
 def new_run(
-    options: PipelineOptions, workspace: Path, *, wait: bool, detaching: DetachOptions
+    options: PipelineOptions,
+    workspace: Path,
+    *,
+    wait: bool,
+    detaching: DetachOptions,
+    home: Home | None = None,
 ) -> Generator[tuple[RunDir, Config]]:
     """Create a run of the pipeline and hold the workspace for it. A detached run does not need the workspace before it begins.
 
@@ -41,15 +57,45 @@ def new_run(
         UsageError: There are no tasks; no run was created.
         WorkspaceBusyError: Another run works in the workspace; no run was created.
     """
+    made = _prepare(options, workspace, detached=detaching.detach, start_key=detaching.start_key)
+    config = made.config
+    held = hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=made.is_shared)
+    with nullcontext() if detaching.detach else held as lock:
+        run = create_run(made.request, workspace, config, options.sets, home=home)
+        if lock is not None:
+            lock.sign(run.id)
+        yield run, config
+
+
+def submit_run(options: PipelineOptions, workspace: Path, home: Home) -> RunDir:
+    """Create a run of the pipeline for the nodes of a database.
+
+    Raises:
+        ConfigError: A requirement is missing; no run was created.
+        UsageError: There are no tasks; no run was created.
+        WorkspaceCarryError: Its workspace is too large to travel; no run was created.
+        WorkspaceKeepError: Its workspace cannot be copied; no run was created.
+    """
+    made = _prepare(options, workspace, detached=True, carried=True)
+    return create_run(
+        made.request, workspace, made.config, options.sets, home=home, is_carried=True, is_for_nodes=True
+    )
+
+
+def _prepare(
+    options: PipelineOptions, workspace: Path, *, detached: bool, start_key: str = "", carried: bool = False
+) -> _Prepared:
+    """Choose the tasks, and check that the run can be made. Nothing is created."""
     reading = read_settings(workspace, options.sets)
     reading.check()
     config = reading.config
+    if carried:
+        _check_carried(config)
     tasks, instruction = _what(options, config)
     roles = needed_roles(config, workspace, intake=bool(instruction))
     _check_ready(reading, workspace, roles)
-    settings = make_settings(
-        config, roles, asks=_is_answered(options, detached=detaching.detach), workspace=workspace
-    )
+    asks = _is_answered(options, detached=detached)
+    settings = make_settings(config, roles, asks=asks, workspace=workspace, carried=carried)
     order = make_order(settings, tasks, instruction=instruction, yes=options.yes)
     _warn(config)
     if not (instruction or options.tasks or options.goal is not None):
@@ -59,14 +105,30 @@ def new_run(
         write_note(caution)
     for name, path in ignored_files(workspace, config, tasks):
         write_note(f"{name}: git ignores {path}, so the worktrees of tasks do not have it (parallel.tasks)")
-    shared = settings.parallel.tasks > 1
-    held = hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared)
-    with nullcontext() if detaching.detach else held as lock:
-        request = _run_request(order, no_input=options.no_input, start_key=detaching.start_key)
-        run = create_run(request, workspace, config, options.sets)
-        if lock is not None:
-            lock.sign(run.id)
-        yield run, config
+    request = _run_request(order, no_input=options.no_input, start_key=start_key)
+    return _Prepared(config, request, settings.parallel.tasks > 1)
+
+
+def _check_carried(config: Config) -> None:
+    """Raise if the workspace of a run for nodes does not travel in a way that the pipeline can work with.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    carry = config.workspace.carry
+    problem = ""
+    if carry == "shared":
+        problem = (
+            "snapshots and receipts of the pipeline travel with copies of the workspace, and with "
+            '"shared" there are none; use "auto" or "full"'
+        )
+    elif carry == "none" and (config.parallel.tasks > 1 or config.review.isolated):
+        needs = "parallel.tasks" if config.parallel.tasks > 1 else "review.isolated"
+        problem = (
+            f'with "none" the workspace begins empty, and {needs} needs its repository; use "auto" or "full"'
+        )
+    if problem:
+        raise ConfigError("workspace.carry", problem)
 
 
 def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -155,14 +155,16 @@ def run(
                 earlier, load_config(place, kept_sets(earlier.path)), detaching, as_json=shown.as_json
             )
         if program is None:
-            _refuse_pipeline(run_as, home)
-            return _run_pipeline(options, place, detaching, shown)
+            _refuse_pipeline(run_as)
+            if home is not None and kept.is_for_nodes:
+                return _submit_pipeline(options, place, detaching, shown, kept, home, submitted.begins)
+            return _run_pipeline(options, place, detaching, shown, home)
         options.check_absent()
         request = make_request(program, args, workers, given)
         request.no_input, request.run_as = options.no_input, run_as or ""
         request.start_key = detaching.start_key
         if home is not None and kept.is_for_nodes:
-            return _submit(request, options, place, detaching, shown, kept, home, submitted.begins)
+            return _submit_program(request, options, place, detaching, shown, kept, home, submitted.begins)
         return _run_program(request, options, place, detaching, shown, home)
 
 
@@ -264,9 +266,43 @@ def _create(
     )
 
 
-def _submit(
+def _submit_program(
     request: RunRequest,
     options: PipelineOptions,
+    place: Path,
+    detaching: DetachOptions,
+    shown: Shown,
+    kept: DatabaseOptions,
+    home: Home,
+    begins: datetime | None,
+) -> Exit:
+    config = load_config(place, options.sets)
+    is_carried = config.workspace.carry != "shared"
+
+    def make(home: Home) -> RunDir:
+        return _create(request, options, place, config, home, is_carried=is_carried, is_for_nodes=True)
+
+    return _submit(make, config, place, detaching, shown, kept, home, begins)
+
+
+def _submit_pipeline(
+    options: PipelineOptions,
+    place: Path,
+    detaching: DetachOptions,
+    shown: Shown,
+    kept: DatabaseOptions,
+    home: Home,
+    begins: datetime | None,
+) -> Exit:
+    from bartack.cli.runs._pipeline import submit_run  # noqa: PLC0415 - other programs start faster without it
+
+    make = partial(submit_run, options, place)
+    return _submit(make, load_config(place, options.sets), place, detaching, shown, kept, home, begins)
+
+
+def _submit(
+    make: Callable[[Home], RunDir],
+    config: Config,
     place: Path,
     detaching: DetachOptions,
     shown: Shown,
@@ -277,14 +313,12 @@ def _submit(
     """Make a run for the nodes of a database, unless there is one of its key, and show it."""
     from bartack.cli.runs._fleet import find_known, follow_queued  # noqa: PLC0415 - other runs start faster without it
 
-    config = load_config(place, options.sets)
     chosen, runs = config.run, config.state_dir(place) / "runs"
     home = home._replace(team=home.team or chosen.team)
     found = find_known(home, runs)
     if found is None:
         try:
-            is_carried = config.workspace.carry != "shared"
-            made = _create(request, options, place, config, home, is_carried=is_carried, is_for_nodes=True)
+            made = make(home)
         except KeyKnownError:  # another process has made it meanwhile
             found = find_known(home, runs)
             assert found is not None
@@ -330,11 +364,7 @@ def _warn(warnings: str) -> None:
     write_note(warnings.rstrip())
 
 
-def _refuse_pipeline(run_as: str | None, home: Home | None) -> None:
-    if home is not None:
-        raise UsageError(
-            "bartack run", "--on keeps runs of programs; the pipeline needs its workspace: name a FILE"
-        )
+def _refuse_pipeline(run_as: str | None) -> None:
     if run_as is not None:
         problem = "the pipeline reads and changes the workspace with the rights of the user who starts it"
         raise RunAsError(run_as, problem, "Name a program (FILE), or start the pipeline as that user.")
@@ -350,11 +380,14 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     return TOGETHER.join(workers)
 
 
-def _run_pipeline(options: PipelineOptions, workspace: Path, detaching: DetachOptions, shown: Shown) -> Exit:
+def _run_pipeline(
+    options: PipelineOptions, workspace: Path, detaching: DetachOptions, shown: Shown, home: Home | None
+) -> Exit:
     from bartack.cli.runs._pipeline import new_run  # noqa: PLC0415 - other programs start faster without it
     from bartack.pipeline.resume import describe_run  # noqa: PLC0415 - likewise
 
-    with new_run(options, workspace, wait=shown.wait, detaching=detaching) as (made, config):
+    made_by = new_run(options, workspace, wait=shown.wait, detaching=detaching, home=home)
+    with made_by as (made, config):
         if not detaching.detach:
             view = shown.open(made, config, "started", no_input=options.no_input)
             code = _drive(made, config, view, as_json=shown.as_json, describe=describe_run(made))

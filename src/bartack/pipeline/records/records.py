@@ -46,6 +46,7 @@ class Settings(Record, frozen=True):
         prompts: For agents that take prompts only: a template for each action.
         checks_money: Whether the money that is left is checked before a command; runs that began earlier do not.
         hub: How many times the run had been started when they were decided; 0: before it began.
+        carried: The run works in a copy of the workspace that belongs to it alone, on whichever machine it is.
     """
 
     pipeline: PipelineConfig = PipelineConfig()
@@ -65,6 +66,7 @@ class Settings(Record, frozen=True):
     state_dir: str = ".bartack"
     prompts: dict[str, str] = {}
     hub: int = 0
+    carried: bool = False
 
 
 class Place(Record, frozen=True):
@@ -382,6 +384,7 @@ class Delivered(Record, frozen=True):
         moved: The user's own branch was moved there.
         problem: Why it was not, where it should have been.
         dirty: The workspace had changes that were not committed: they are part of it.
+        carried: The branch and the workspace are those of a copy that travels with the run.
     """
 
     branch: str
@@ -389,11 +392,12 @@ class Delivered(Record, frozen=True):
     moved: bool = False
     problem: str = ""
     dirty: bool = False
+    carried: bool = False
 
     @property
     def command(self) -> str:
-        """What brings the work into the user's workspace; empty if it is there."""
-        return "" if self.moved else f"git merge {self.branch}"
+        """What brings the work into the user's workspace; empty if it is there, or has to be pulled."""
+        return "" if self.moved or self.carried else f"git merge {self.branch}"
 
 
 class Summary(Record, frozen=True):

@@ -107,7 +107,12 @@ def _points_of_run(gathered: Gathered, work: Work) -> Iterator[OpenPoint]:
         yield OpenPoint(kind="refused", text=f"an answer was refused ({refused.code}): {refused.problem}")
     delivered = gathered.delivered
     if delivered is not None and delivered.problem:
-        yield OpenPoint(kind="left_out", text=f"your branch was not moved: {delivered.problem}")
+        what = (
+            "the work is not in the workspace of the run"
+            if delivered.carried
+            else "your branch was not moved"
+        )
+        yield OpenPoint(kind="left_out", text=f"{what}: {delivered.problem}")
     gate = next((gate for gate, _ in reversed(gathered.gates) if gate.task_id == RESULT), None)
     if gate is not None:
         yield from _gate_points(gate)

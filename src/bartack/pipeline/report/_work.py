@@ -73,6 +73,23 @@ def find_work(gathered: Gathered, run_dir: Path, workspace: str) -> Work:
         return Work(problem=error.message.partition("\n")[0])
 
 
+def find_carried_work(gathered: Gathered, run_dir: Path, command: str) -> Work:
+    """Find the work of a run whose workspace is a copy of its own, which need not be on this machine.
+
+    Args:
+        gathered: What its journal has.
+        run_dir: Its directory on this machine.
+        command: Brings the files of the run into a repository.
+    """
+    receipts = _Receipts(gathered, run_dir)
+    changed = {task: receipts.changes(gathered.given_for(task)) for task in gathered.tasks}
+    tasks = {task: TaskWork(files=_without_lines(found)) for task, found in changed.items()}
+    if not any(changed.values()):
+        return Work(tasks=tasks, takeover=Takeover(state="nothing", advice="No file is changed yet."))
+    advice = "It brings the files of the run here as a branch, and prints the command that merges it."
+    return Work(tasks=tasks, takeover=Takeover(state="unchecked", command=command, advice=advice))
+
+
 @contextmanager
 def open_difference(
     gathered: Gathered, run_dir: Path, workspace: str, task: str = ""
@@ -177,47 +194,14 @@ class _Branches:
 # Tasks in the workspace.
 
 
-@contextmanager
-def _in_workspace(gathered: Gathered, run_dir: Path, workspace: str) -> Generator[_InWorkspace]:
-    with tempfile.TemporaryDirectory(prefix="bartack-report-") as folder:
-        yield _InWorkspace(gathered, run_dir, workspace, Path(folder))
+class _Receipts:
+    """What answers have changed, as their receipts and the snapshots of the run have it."""
 
-
-class _InWorkspace:
-    def __init__(self, gathered: Gathered, run_dir: Path, workspace: str, folder: Path) -> None:
+    def __init__(self, gathered: Gathered, run_dir: Path) -> None:
         self._gathered = gathered
         self._run_dir = run_dir
-        self._git = _find_repository(workspace)
-        self._changed = {task: self._changes(gathered.given_for(task)) for task in gathered.tasks}
-        self._all = self._changes(gathered.given)
-        paths = {one.path for one in self._all}
-        kept = run_dir / "work" / "spec"
-        self._contents = Contents(workspace, self._git, self._commits(), paths, kept)
-        self._folder = folder
-        self._made: Scratch | None = None
 
-    def work(self) -> Work:
-        try:
-            tasks = {task: TaskWork(files=self.difference(task).files()) for task in self._changed}
-        except GitError:
-            # Without git there are no numbers of lines.
-            tasks = {task: TaskWork(files=_without_lines(found)) for task, found in self._changed.items()}
-        return Work(tasks=tasks, takeover=check_workspace(self._git, self._contents, self._all))
-
-    def difference(self, task: str) -> Difference:
-        self._made = self._made or Scratch(self._folder, self._contents)
-        compared = self._made.compare(self._changed[task] if task else self._all)
-        return Difference(self._made.git, *compared)
-
-    def _commits(self) -> list[str]:
-        """The last commit, and the one that was the last when the run began."""
-        if self._git is None:
-            return []
-        began = moment(self._gathered.timeline.state.created_at)
-        head = self._git.find_commit("HEAD")
-        return [head, self._git.line("rev-list", "-1", f"--before={began}", "HEAD")] if head else []
-
-    def _changes(self, given: list[Given]) -> list[Changed]:
+    def changes(self, given: list[Given]) -> list[Changed]:
         """What some answers together have changed, as their receipts have it."""
         before = self._files(given[0].receipt.snapshot_id) if given else {}
         last = self._files(given[-1].receipt.result_snapshot_id) if given else {}
@@ -255,6 +239,47 @@ class _InWorkspace:
         except ManifestError:
             return None
         return {path_text(entry.path): Version(entry.sha256, entry.mode) for entry in listed}
+
+
+@contextmanager
+def _in_workspace(gathered: Gathered, run_dir: Path, workspace: str) -> Generator[_InWorkspace]:
+    with tempfile.TemporaryDirectory(prefix="bartack-report-") as folder:
+        yield _InWorkspace(gathered, run_dir, workspace, Path(folder))
+
+
+class _InWorkspace:
+    def __init__(self, gathered: Gathered, run_dir: Path, workspace: str, folder: Path) -> None:
+        self._gathered = gathered
+        self._git = _find_repository(workspace)
+        receipts = _Receipts(gathered, run_dir)
+        self._changed = {task: receipts.changes(gathered.given_for(task)) for task in gathered.tasks}
+        self._all = receipts.changes(gathered.given)
+        paths = {one.path for one in self._all}
+        kept = run_dir / "work" / "spec"
+        self._contents = Contents(workspace, self._git, self._commits(), paths, kept)
+        self._folder = folder
+        self._made: Scratch | None = None
+
+    def work(self) -> Work:
+        try:
+            tasks = {task: TaskWork(files=self.difference(task).files()) for task in self._changed}
+        except GitError:
+            # Without git there are no numbers of lines.
+            tasks = {task: TaskWork(files=_without_lines(found)) for task, found in self._changed.items()}
+        return Work(tasks=tasks, takeover=check_workspace(self._git, self._contents, self._all))
+
+    def difference(self, task: str) -> Difference:
+        self._made = self._made or Scratch(self._folder, self._contents)
+        compared = self._made.compare(self._changed[task] if task else self._all)
+        return Difference(self._made.git, *compared)
+
+    def _commits(self) -> list[str]:
+        """The last commit, and the one that was the last when the run began."""
+        if self._git is None:
+            return []
+        began = moment(self._gathered.timeline.state.created_at)
+        head = self._git.find_commit("HEAD")
+        return [head, self._git.line("rev-list", "-1", f"--before={began}", "HEAD")] if head else []
 
 
 def _find_repository(workspace: str) -> ReadingGit | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -14,9 +15,16 @@ import msgspec
 from bartack.errors import NotPipelineError, RunNotFoundError, TaskNotFoundError, WorkspaceError
 from bartack.pipeline.report._gathered import Gathered, gather
 from bartack.pipeline.report._make import Asked, Situation, make_report
-from bartack.pipeline.report._work import Difference, Work, find_work, open_difference
+from bartack.pipeline.report._work import (
+    Difference,
+    Work,
+    find_carried_work,
+    find_work,
+    open_difference,
+)
 from bartack.pipeline.report.report import RunReport
 from bartack.pipeline.request import MAIN
+from bartack.runtime.hub.carried import show_workspace
 from bartack.runtime.rundir.asked import load_question
 from bartack.runtime.rundir.find import status_of
 from bartack.runtime.rundir.layout import RunDir
@@ -44,7 +52,9 @@ def read_report(run: RunDir) -> RunReport:
         result="" if is_pipeline else result,
     )
     work = Work()
-    if is_pipeline:
+    if is_pipeline and state.copies.latest is not None:
+        work = find_carried_work(gathered, run.path, _pulling(run))
+    elif is_pipeline:
         try:
             work = find_work(gathered, run.path, run.workspace(state))
         except WorkspaceError as error:
@@ -68,7 +78,7 @@ def open_work(run: RunDir, task: str = "") -> Generator[Difference]:
     if task and task not in gathered.tasks:
         known = tuple(gathered.tasks)
         raise TaskNotFoundError(task, tuple(get_close_matches(task, known)), known, run.id)
-    with open_difference(gathered, run.path, run.workspace(state), task) as found:
+    with open_difference(gathered, run.path, show_workspace(run, state), task) as found:
         yield found
 
 
@@ -87,6 +97,12 @@ def _gather(run: RunDir) -> tuple[Gathered, str]:
         ended = next((entry for entry in reversed(entries) if entry.kind == "run.ended"), None)
         value = reader.load_value(ended) if ended is not None else None
     return gathered, _one_line(value)
+
+
+def _pulling(run: RunDir) -> str:
+    """The command that brings the files of a run of a database."""
+    on = f" --on {shlex.quote(run.where.on)}" if run.where is not None and not run.is_of_node else ""
+    return f"bartack pull {run.id}{on}"
 
 
 def _one_line(value: bytes | None) -> str:

@@ -146,7 +146,9 @@ def look_for_marks(place: Place, lane: Lane) -> list[str]:
 
 @step(name="deliver")
 def deliver(place: Place, settings: Settings, base: Base) -> Delivered:
-    """Say where the result is, or move the user's branch to it."""
+    """Say where the result is, or move the user's branch to it. A workspace of the run's own gets it in any case."""
+    if settings.carried:
+        return _trees(place).bring(base)
     return _trees(place).deliver(base, move=settings.parallel.merge == "fast-forward")
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from bartack.errors import GitError, WorktreeDirtyError, WorktreeError
 from bartack.pipeline.worktree._git import Git
 from bartack.pipeline.worktree._whose import find_caches
-from bartack.pipeline.worktree._worktrees import RESULT, Trees
+from bartack.pipeline.worktree._worktrees import MARKED, RESULT, Trees
 
 MOST_IGNORED: Final = 64 * 1024 * 1024
 ARCHIVE: Final = ".ignored.tar"
@@ -139,6 +139,8 @@ def drop_branches(trees: Trees) -> list[str]:
     begun = trees.git("for-each-ref", "--format=%(refname)", own[1]).splitlines()
     for name in (ref.removeprefix(own[1]) for ref in begun if REVIEW in ref):
         drop_review(trees, name)
+    for name in (ref.removeprefix(own[1]) for ref in begun if MARKED in ref):
+        trees.git("update-ref", "-d", trees.kept(name))  # branches have what was merged there
     listed = trees.git("for-each-ref", "--format=%(objectname) %(refname)", *own).splitlines()
     # The result goes last: as long as it stays, it has the work of the others.
     ordered = sorted(line.split(" ", 1) for line in listed)

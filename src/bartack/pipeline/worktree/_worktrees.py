@@ -26,6 +26,8 @@ from bartack.pipeline.worktree._whose import find_caches, find_unwanted
 
 RESULT: Final = "result"
 """The branch and the worktree in which the work of all tasks comes together."""
+MARKED: Final = "+marked-"
+"""Begins the names of references to merges with marked conflicts; no task can be called so."""
 MARKS: Final = (b"<<<<<<< ", b">>>>>>> ")
 MOST_NAMED: Final = 3
 """How many files are named that are in the way."""
@@ -367,9 +369,16 @@ class Trees:
         return Merged(commit=merged)
 
     def mark(self, merged: Merged, message: str) -> str:
-        """A merge with its conflicts marked in the files, to be resolved by hand or by an agent; no branch is moved."""
-        words = ("commit-tree", merged.tree, "-p", merged.theirs, "-p", merged.ours)
-        return self.git.done(*words, given=message.encode(), author=True).line
+        """A merge with its conflicts marked in the files, to be resolved by hand or by an agent; no branch is moved.
+
+        Another machine that continues the run has only what references name: the tree is made again, and the commit gets one.
+        """
+        tried = self.git.done("merge-tree", "--write-tree", merged.ours, merged.theirs, fine=(0, 1))
+        tree = tried.line.partition("\n")[0]
+        words = ("commit-tree", tree, "-p", merged.theirs, "-p", merged.ours)
+        made = self.git.done(*words, given=message.encode(), author=True).line
+        self.git("update-ref", self.kept(f"{MARKED}{made}"), made, "")
+        return made
 
     def _tip(self, name: str) -> str:
         branch = self.branch(name)
@@ -401,6 +410,25 @@ class Trees:
             done = self.git.done("merge", "--ff-only", "--quiet", commit, fine=range(256))
             why = _refusal(done.err) if done.status else ""
         return Delivered(branch=branch, commit=commit, moved=move and not why, problem=why, dirty=base.dirty)
+
+    def bring(self, base: Base) -> Delivered:
+        """Bring the result into a workspace that belongs to the run alone: it and its branch are at the work of all tasks then.
+
+        What was not committed when the run began is in the commit that all tasks began with, so nothing is lost.
+
+        Raises:
+            GitError: The result is gone.
+        """
+        commit = self._tip(RESULT)
+        git = Git(self.root, (*self.own, "/.git/"))
+        if base.dirty and git("rev-parse", "HEAD") == base.head:
+            git("reset", "--quiet", base.commit)
+        branch, why = self.branch(RESULT), ""
+        try:
+            git("merge", "--ff-only", "--quiet", commit)
+        except GitError as error:
+            why = _refusal(error.problem.encode())
+        return Delivered(branch=branch, commit=commit, moved=not why, problem=why, carried=True)
 
     def _why_not(self, base: Base, commit: str) -> str:
         try:

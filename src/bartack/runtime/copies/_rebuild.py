@@ -71,6 +71,18 @@ def _rebuild(copies: PlainGit, place: Path, meta: Meta, checkout: Checkout) -> N
     _set_index(git, directory / "index", checkout)
 
 
+def forget_worktrees(workspace: Path, keep: Iterable[Path]) -> None:
+    """Remove what a repository has noted of worktrees, but for those at these places: a branch of one that is gone seems in use."""
+    kept = {os.fsencode(place / ".git") for place in keep}
+    for own in (workspace / ".git/worktrees").glob("*"):
+        try:
+            is_kept = (own / "gitdir").read_bytes().rstrip(b"\n") in kept and not (own / "locked").exists()
+        except OSError:
+            is_kept = False
+        if not is_kept:
+            _discard(own)
+
+
 def rebuild_worktree(workspace: Path, name: str, place: Path, checkout: Checkout) -> None:
     """Make a directory a worktree of the repository in the workspace.
 

@@ -39,7 +39,12 @@ from bartack.runtime.copies._meta import (
 )
 from bartack.runtime.copies._objects import FILE, TREE, Item, ObjectWriter
 from bartack.runtime.copies._packs import check_object, make_pack, require, revisions, take_pack
-from bartack.runtime.copies._rebuild import check_names, rebuild_repository, rebuild_worktree
+from bartack.runtime.copies._rebuild import (
+    check_names,
+    forget_worktrees,
+    rebuild_repository,
+    rebuild_worktree,
+)
 from bartack.runtime.copies._repository import References, SourceRepository, Worktree, find_repository
 from bartack.runtime.copies._watched import Rules, Scanned, WatchedTree
 from bartack.runtime.copies.remotes import Pushed, push_commits
@@ -316,6 +321,7 @@ class Copies:
             checkout = meta.trees[WORKSPACE].checkout
             if checkout is not None:
                 rebuild_repository(self._git, places[WORKSPACE], meta, checkout)
+                forget_worktrees(places[WORKSPACE], [place for name, place in places.items() if _lane(name)])
             for name in [name for name in places if _lane(name) and name in trees]:
                 own = trees[name].checkout
                 if checkout is not None and own is not None:

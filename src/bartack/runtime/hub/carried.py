@@ -14,6 +14,7 @@ from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError, WorkspaceRemoteError
 from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, find_top, open_copies
+from bartack.runtime.copies.lanes import drop_lanes
 from bartack.runtime.copies.mirrors import Base, fetch_base, find_base, has_large_history, objects_of
 from bartack.runtime.copies.remotes import find_url
 from bartack.runtime.copies.values import Carry, Sources
@@ -21,6 +22,7 @@ from bartack.runtime.hub.workspace.preparation import note_restored
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.copies import KeptCopies
+from bartack.runtime.state.run_state import State
 
 CARRIES: Final[dict[str, Carry]] = {"auto": "auto", "full": "full", "remote": "full", "none": "none"}
 """The ways in which a workspace travels with its run. The other way is not to travel: ``shared``."""
@@ -88,7 +90,7 @@ def bring_workspace(
     load: Callable[[BlobRef], bytes],
     mirrors: Path | None = None,
 ) -> str:
-    """Bring the files of the latest copy of a run to a directory of this machine, and to that of the run.
+    """Bring the files of the latest copy of a run to a directory of this machine, to that of the run, and to its worktrees.
 
     What is there already at this copy stays; anything else there is replaced.
 
@@ -109,7 +111,10 @@ def bring_workspace(
     assert kept.first is not None
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
-    copies, sources = fetch_copies(run, kept, load, include, mirrors), Sources(top, run.path)
+    copies = fetch_copies(run, kept, load, include, mirrors)
+    lanes = {name: run.worktrees / name for name in copies.lanes(kept.latest.copy)}
+    sources = Sources(top, run.path, lanes)
+    drop_lanes(run.worktrees, lanes)
     if not top.exists() or not _is_there(copies, sources, kept.latest.copy):
         note_restored(top)
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,6 +122,18 @@ def bring_workspace(
     workspace = top / kept.first.below
     workspace.mkdir(parents=True, exist_ok=True)
     return str(workspace)
+
+
+def show_workspace(run: RunDir, state: State) -> str:
+    """Where the files of a run can be read on this machine: those of its latest copy, if it keeps copies and is not active here.
+
+    Raises:
+        WorkspaceError: It keeps none, and its workspace is not there.
+        WorkspaceKeepError: They cannot be brought.
+    """
+    if state.copies.latest is None or run.is_of_node or run.socket.has_listener():
+        return run.workspace(state)
+    return bring_workspace(run, state.copies, run.own_workspace, run.open_blobs().get)
 
 
 def top_of(kept: KeptCopies, workspace: str) -> Path:

@@ -18,6 +18,7 @@ from typing import Final
 from bartack.depot.port import open_blob_port
 from bartack.errors import BartackError
 from bartack.runtime.copies.copies import Copies, open_copies
+from bartack.runtime.copies.lanes import find_lanes
 from bartack.runtime.copies.values import Sources
 from bartack.runtime.kernel.actions import KeepCopy, PackCopy
 from bartack.runtime.kernel.copies.core import CopyingCore
@@ -47,7 +48,8 @@ class Copier:
     ) -> None:
         self._base = base
         self._core = core
-        self._sources = Sources(top, run.path)
+        self._top = top
+        self._run = run
         self._directory = run.copies
         self._include = include
         self._copies: Copies | None = None
@@ -111,7 +113,8 @@ class Copier:
     def _keep(self, task: KeepCopy) -> Outcome:
         try:
             copies = self._open()
-            copy = copies.take(self._sources, task.parent, during=task.during)
+            sources = Sources(self._top, self._run.path, find_lanes(self._run.worktrees))
+            copy = copies.take(sources, task.parent, during=task.during)
             if copy.is_same:
                 return partial(CopyingCore.copy_made, made=None)
             pack = self._blobs.put(copies.pack(copy.commit, task.parent))

@@ -35,6 +35,8 @@ class RunDir(PlacedRun):
         self.log = self.path / "hub.log"
         self.copies = self.path / "copies.git"
         self.own_workspace = self.path / "workspace"
+        beside = self.path.parent.name == "runs"
+        self.worktrees = self.path.parents[1] / "worktrees" / self.id if beside else self.path / "worktrees"
 
     def make(self, batch: Batch | None = None) -> None:
         """Make the directories that a run needs; they become durable with the batch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from bartack.errors import GitError, WorktreeError
 from bartack.pipeline.worktree import _git
 from bartack.pipeline.worktree._git import Git, check_version
 from bartack.pipeline.worktree._left_out import find_left
+from bartack.pipeline.worktree._removal import drop_branches
 from bartack.pipeline.worktree._worktrees import (
     RESULT,
     Trees,
@@ -370,6 +372,27 @@ def test_a_conflict_moves_nothing_and_names_the_paths(repository: Path) -> None:
     assert parents == [git(repository, "rev-parse", made.branch("U")), first.commit]
 
 
+def test_a_conflict_is_marked_where_only_what_references_name_has_come_and_stays_there(
+    repository: Path, tmp_path: Path
+) -> None:
+    made, base = finished(repository, T={"a.txt": "t\n"}, U={"a.txt": "u\n"})
+    made.merge("T", base, "merge T")
+    conflict = made.merge("U", base, "merge U")
+    elsewhere = tmp_path / "elsewhere"
+    git(tmp_path, "clone", "--quiet", "--mirror", f"file://{repository}", str(elsewhere / ".git"))
+    git(elsewhere, "config", "core.bare", "false")
+    there = trees(elsewhere)
+
+    marked = there.mark(conflict, "marked")
+
+    assert marked in git(elsewhere, "for-each-ref", "--format=%(objectname)", "refs/bartack")
+    there.open("U@2", marked)
+    assert find_marks(there.path("U@2"), ["a.txt"]) == ["a.txt"]
+
+    drop_branches(there)
+    assert git(elsewhere, "for-each-ref", "refs/bartack") == ""
+
+
 def test_a_resolution_that_git_remembers_does_not_settle_a_conflict(repository: Path) -> None:
     git(repository, "config", "rerere.enabled", "true")
     git(repository, "config", "rerere.autoUpdate", "true")
@@ -435,6 +458,54 @@ def test_the_users_branch_is_left_where_it_is_and_the_reason_is_told(repository:
     }
     assert told[case] in delivered.problem
     assert user_state(repository) == before
+
+
+@pytest.mark.parametrize("begun", ["clean", "dirty", "detached"])
+def test_a_workspace_of_the_runs_own_gets_the_result_wherever_it_is_killed(
+    tmp_path: Path, begun: str
+) -> None:
+    pattern = make(tmp_path / "pattern", {"a.txt": "a\n", "b.txt": "b\n", ".gitignore": ".bartack/\n"})
+    if begun == "dirty":
+        put(pattern, {"a.txt": "edited\n", "new.txt": "new\n"})
+        git(pattern, "rm", "--quiet", "b.txt")
+    elif begun == "detached":
+        git(pattern, "switch", "--quiet", "--detach")
+    for count in range(5):
+        place = tmp_path / f"killed {count}"
+        shutil.copytree(pattern, place)
+        made = trees(place)
+        base = made.make_base(setup=False)
+        made.open("T", base.commit)
+        put(Path(made.path("T")), {"c.txt": "c\n", "a.txt": "by an agent\n"})
+        made.commit("T", "work")
+        commit = made.merge("T", base.commit, "merge").commit
+        with dying_after(count), suppress(DiedError):
+            made.bring(base)
+        (place / ".git/index.lock").touch()
+        age(place / ".git/index.lock")
+
+        delivered = made.bring(base)
+
+        assert (delivered.moved, delivered.problem, delivered.command) == (True, "", "")
+        assert git(place, "rev-parse", "HEAD") == commit
+        assert git(place, "status", "--porcelain") == ""
+        assert (place / "a.txt").read_text() == "by an agent\n"
+        assert (place / "c.txt").exists()
+        assert (place / "new.txt").exists() == (begun == "dirty")
+
+
+def test_what_is_in_the_way_of_the_result_in_a_workspace_of_the_runs_own_stays(repository: Path) -> None:
+    made, base = finished(repository, T={"c.txt": "c\n"})
+    made.merge("T", base, "merge")
+    begun = made.make_base(setup=False)
+    put(repository, {"c.txt": "of another process\n"})
+
+    delivered = made.bring(begun)
+
+    assert not delivered.moved
+    assert "c.txt" in delivered.problem
+    assert delivered.command == ""
+    assert (repository / "c.txt").read_text() == "of another process\n"
 
 
 def test_files_that_are_in_the_way_of_the_result_are_named(repository: Path) -> None:

@@ -11,10 +11,14 @@ from bartack.config.load import load_config
 from bartack.config.sections import WorkspaceConfig
 from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceCarryError
+from bartack.runtime.copies.copies import open_copies
+from bartack.runtime.copies.lanes import find_lanes
+from bartack.runtime.copies.values import Sources
 from bartack.runtime.hub.carried import bring_workspace, carry_workspace, top_of
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.copies import KeptCopies
+from bartack.runtime.state.entries import WorkspaceKept
 
 PROGRAM = (
     "from bartack import Context, worker\n\n@worker\nasync def main(ctx: Context) -> int:\n    return 1\n"
@@ -94,6 +98,89 @@ def test_what_is_there_already_stays_and_what_differs_is_replaced(tmp_path: Path
 
     assert (place / "a.txt").read_text("utf-8") == "a\n"
     assert not (place / "b.txt").exists()
+
+
+def git(place: Path, *words: str) -> str:
+    author = ("-c", "user.name=me", "-c", "user.email=me")
+    done = subprocess.run(
+        ["git", *author, *words], cwd=place, check=True, timeout=30, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+class Lanes(Journey):
+    """A run with tasks side by side, whose latest copy has worktrees."""
+
+    def __init__(self, folder: Path, workspace: Path) -> None:
+        git(workspace, "add", "--all")
+        git(workspace, "commit", "--quiet", "--message=begin")
+        super().__init__(folder, workspace, WorkspaceConfig())
+        self.at_work = self.bring().parent
+
+    def open(self, name: str) -> Path:
+        """Make a worktree as a task does, on the machine where the run is active."""
+        lane = self.elsewhere.worktrees / name
+        git(
+            self.at_work, "worktree", "add", "--quiet", "-b", f"bartack/{self.elsewhere.id}/{name}", str(lane)
+        )
+        (lane / "draft.txt").write_text(name, "utf-8")
+        return lane
+
+    def keep(self) -> None:
+        """Keep a copy as the hub does."""
+        copies = open_copies(self.elsewhere.copies)
+        assert self.kept.latest is not None
+        sources = Sources(self.at_work, self.elsewhere.path, find_lanes(self.elsewhere.worktrees))
+        copy = copies.take(sources, self.kept.latest.copy)
+        pack = open_blob_port(self.submitted.blob_port()).put(copies.pack(copy.commit, copy.parent))
+        self.kept.add(WorkspaceKept(copy=copy.commit, head=copy.head, refs=dict(copy.refs)), pack)
+
+    def take_over(self) -> Path:
+        """Bring the run to a third machine; its worktrees there."""
+        self.elsewhere = self._run(self.top.parent / "third/runs")
+        self.top = self.top.parent / "third/work"
+        self.at_work = self.bring().parent
+        return self.elsewhere.worktrees
+
+
+def test_worktrees_come_to_another_machine_but_none_that_is_still_being_made(
+    tmp_path: Path, workspace: Path
+) -> None:
+    journey = Lanes(tmp_path, workspace)
+    journey.open("whole")
+    journey.open("half")
+    (journey.at_work / ".git/worktrees/half/locked").write_text("initializing", "utf-8")
+    (journey.elsewhere.worktrees / "moved").mkdir()
+    (journey.elsewhere.worktrees / "moved/.git").write_bytes(
+        (journey.elsewhere.worktrees / "whole/.git").read_bytes()
+    )
+    journey.keep()
+
+    there = journey.take_over()
+
+    assert [path.name for path in there.iterdir()] == ["whole"]
+    assert (there / "whole/draft.txt").read_text("utf-8") == "whole"
+    assert git(there / "whole", "symbolic-ref", "HEAD").strip().endswith("/whole")
+    assert git(there / "whole", "status", "--porcelain") == "?? draft.txt\n"
+
+
+def test_worktrees_that_a_later_copy_does_not_have_are_gone_and_their_branches_are_free(
+    tmp_path: Path, workspace: Path
+) -> None:
+    journey = Lanes(tmp_path, workspace)
+    journey.open("one")
+    journey.keep()
+    journey.open("two")
+
+    journey.bring()
+
+    assert [path.name for path in journey.elsewhere.worktrees.iterdir()] == ["one"]
+    assert git(journey.at_work, "worktree", "list", "--porcelain").count("\nbranch ") == 2
+    journey.open("two")
+    journey.keep()
+    git(journey.at_work, "worktree", "remove", "--force", str(journey.elsewhere.worktrees / "two"))
+    journey.bring()
+    assert (journey.elsewhere.worktrees / "two/draft.txt").exists()
 
 
 @pytest.mark.requirement("fleet-carry")
