@@ -38,7 +38,7 @@ from bartack.runtime.rundir.asked import load_question
 from bartack.runtime.rundir.find import status_of, summarise
 from bartack.runtime.rundir.follower import RunFollower
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.state.entries import HubStarted, OutputWritten, decode_entry
+from bartack.runtime.state.entries import HubStarted, OutputWritten, RunEnded, decode_entry
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Recorded, Value
 
@@ -177,8 +177,8 @@ class FollowedRun(Closing):
         self._deadlock: tuple[float, Sequence[str]] = (0.0, ())
         self._looks_at, self._noted = 0.0, ""
         self._asked = set[str]()
-        self._resumed_after = 0
-        """The last entry of a run that had failed and is resumed: nothing has ended before there is another one."""
+        self._earlier_end: RunEnded | None = None
+        """How a run that is resumed had failed before: that is not its end any more."""
         self._begin()
 
     def _begin(self) -> None:
@@ -245,7 +245,7 @@ class FollowedRun(Closing):
         if self.state.run is None:
             raise RunNotFoundError(self._run.id)
         if self.state.ended is not None and self._is_cared_for():
-            self._resumed_after = self._follower.spans.last_seq
+            self._earlier_end = self.state.ended
 
     def show(self, view: View) -> None:
         """Show what is recorded from now on, until the run has ended, nothing runs it, or a person leaves the view."""
@@ -331,7 +331,7 @@ class FollowedRun(Closing):
         return f"{self._run.id} continues{where} after {human_time(started.dead_us / 1e6)}"
 
     def _has_ended(self) -> bool:
-        return self.state.ended is not None and self._follower.spans.last_seq > self._resumed_after
+        return self.state.ended is not None and self.state.ended is not self._earlier_end
 
     def _is_cared_for(self) -> bool:
         """Whether a process runs it, or the node is going to."""

@@ -217,7 +217,8 @@ class Run(Closing):
             while True:
                 found = self.state()
                 if self._has_stopped(found, goals):
-                    return found
+                    # One that had failed may have been continued, and have ended anew, since it was read.
+                    return self.state() if found.status == "failed" else found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
                 if left <= 0:
                     raise DeadlineExceededError("wait", timeout_s or 0.0, "explicit")
