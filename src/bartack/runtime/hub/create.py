@@ -160,16 +160,7 @@ def plan_run(
     account = _account(request, workspace, config)
     file, named = find_program(request.program, workspace)
     root = project_root(file, workspace, request.module)
-    inquiry = ProbeRequest(
-        str(file),
-        str(root),
-        request.worker or named,
-        request.argv,
-        request.input,
-        request.call,
-        request.module,
-    )
-    finding = probe(inquiry, workspace, account)
+    finding = probe(_ask_about(request, file, root, named), workspace, account)
     sources = read_sources(finding.files, root, account)
     warnings = check_sources(sources, root) or finding.warnings
     needs = _check_agents(finding.agents, config, workspace, is_for_nodes=is_for_nodes)
@@ -290,6 +281,19 @@ def _carry(run: RunDir, plan: Plan) -> Draft:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
     return e.draft(kept, ref=pack)
+
+
+def _ask_about(request: RunRequest, file: Path, root: Path, named: str) -> ProbeRequest:
+    """What is asked of a program before its run is made."""
+    return ProbeRequest(
+        str(file),
+        str(root),
+        request.worker or named,
+        request.argv,
+        request.input,
+        request.call,
+        request.module,
+    )
 
 
 def _check_agents(wanted: list[str], config: Config, workspace: Path, *, is_for_nodes: bool) -> list[str]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.runtime.hub.test_carried import Journey
 from tests.waiting import until
@@ -42,12 +43,7 @@ class Host:
         place = str(self.journey.bring())
         config = WorkspaceConfig(setup=["sh", "-c", script], setup_timeout_s=timeout_s)
         assert self.state.run is not None
-        self.state.run = e.RunCreated(
-            **{
-                **{name: getattr(self.state.run, name) for name in self.state.run.__struct_fields__},
-                "run_as": run_as,
-            }
-        )
+        self.state.run = msgspec.structs.replace(self.state.run, run_as=run_as)
         return prepare_workspace(self.run, self.state, self.journey.top, place, config, self.terms)
 
     def lines(self, name: str) -> list[str]:
