@@ -91,10 +91,10 @@ class Host:
             )
 
     @contextmanager
-    def node(self, most: int) -> Generator[SpawnProcess]:
-        """A node of this machine, which has joined."""
+    def node(self, most: int, seat: str = "seat") -> Generator[SpawnProcess]:
+        """A node that has joined, with the directory in which it keeps its runs: another one is another machine."""
         before = self.count("bartack.node")
-        given = self.workspace, self._log, self._url, most
+        given = self.workspace / seat, self._log, self._url, most
         node = multiprocessing.get_context("spawn").Process(target=_serve, args=given)
         node.start()
         try:
@@ -106,12 +106,22 @@ class Host:
             node.kill()
             node.join()
 
-    def make(self, worker: str, given: Mapping[str, object]) -> RunDir:
-        """A run that is in the database, and that no node may take yet."""
+    def make(self, worker: str, given: Mapping[str, object], *, is_carried: bool = False) -> RunDir:
+        """A run that is in the database, and that no node may take yet.
+
+        Args:
+            worker: What it is to run.
+            given: The arguments.
+            is_carried: Whether its workspace travels with it.
+        """
         values = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in given.items()}
         request = RunRequest(program=PROGRAM.name, worker=worker, input=values)
         return create_run(
-            request, self.workspace, load_config(self.workspace), home=Home(Elsewhere(self._url))
+            request,
+            self.workspace,
+            load_config(self.workspace),
+            home=Home(Elsewhere(self._url)),
+            is_carried=is_carried,
         )
 
     def enqueue(self, run: RunDir) -> None:
@@ -142,7 +152,7 @@ class Host:
         return time.time()
 
 
-def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
+def _serve(seat: Path, log: Path, url: str, most: int) -> None:
     """Be a node. ``bartack node run`` takes no more than two runs for each processor, so it is not used here."""
     from bartack.depot.taken import LEASE_S  # noqa: PLC0415 - only the process of a contestant has to have it
     from bartack.depot.team import Team  # noqa: PLC0415 - likewise
@@ -151,8 +161,8 @@ def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
     with log.open("a", encoding="utf-8") as said:
         settings = FleetSettings(
             team=Team(Elsewhere(url)),
-            name="bench",
-            seat=workspace / "seat",
+            name=f"bench-{seat.name}",
+            seat=seat,
             slots=most,
             pools=("default",),
             labels=(),
@@ -166,7 +176,7 @@ def _serve(workspace: Path, log: Path, url: str, most: int) -> None:
 
 
 @contextmanager
-def _host(directory: str) -> Generator[Host]:
+def a_host(directory: str) -> Generator[Host]:
     with database(directory) as (url, connection):
         host = Host(directory, url, connection)
         try:
@@ -177,7 +187,7 @@ def _host(directory: str) -> Generator[Host]:
 
 def steps(directory: str, size: int) -> Sample:
     """Steps per second of a worker whose run is kept in the database."""
-    with _host(directory) as host:
+    with a_host(directory) as host:
         run = host.run_here("alone", count=size)
         text, _ = run.communicate(timeout=PATIENCE_S)
         host.wait_for(lambda: run.returncode == 0, run.poll)
@@ -187,7 +197,7 @@ def steps(directory: str, size: int) -> Sample:
 def runs_on_node(directory: str, size: int) -> Sample:
     """Steps per second of many runs on one node, from the moment at which all of them run."""
     each = max(size // RUNS, 1)
-    with _host(directory) as host:
+    with a_host(directory) as host:
         os.mkfifo(host.room / "go")
         made = [
             host.make("together", {"count": each, "mark": str(host.room / str(number))})
@@ -211,7 +221,7 @@ def runs_on_node(directory: str, size: int) -> Sample:
 def idle_node(directory: str, size: int, *, until: str) -> Sample:
     """Milliseconds from the moment at which a run is queued until an idle node has claimed it, or executes its first step."""
     times: list[float] = []
-    with _host(directory) as host, host.node(4) as node:
+    with a_host(directory) as host, host.node(4) as node:
         for number in range(size):
             run = host.make("first", {})
             Event().wait(0.1 * (number % 7))  # the beats of a node come at even intervals
@@ -234,7 +244,7 @@ def _first_step(run: RunDir) -> float:
 
 def follower(directory: str, size: int) -> Sample:
     """Milliseconds from the moment at which an entry is made until another machine that follows the run sees it."""
-    with _host(directory) as host:
+    with a_host(directory) as host:
         run = host.run_here("paced", count=size)
         host.wait_for(lambda: host.count("bartack.owner", "alive"), run.poll)
         with host.follow(host.only_run()).open_reader() as reader:

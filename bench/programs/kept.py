@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -56,3 +57,20 @@ async def paced(ctx: Context, count: int) -> None:
     for number in range(count):
         await note()
         await ctx.sleep(0.15 + 0.037 * (number % 7))
+
+
+@step
+def leave_moment(file: str) -> None:
+    """Append which process executed it, and when."""
+    with Path(file).open("a", encoding="utf-8") as moments:
+        moments.write(f"{os.getpid()} {time.time()}\n")
+
+
+@worker
+async def long_lived(ctx: Context, before: int, file: str) -> None:
+    """Steps that cost nothing, and then one that leaves the moment of it, again and again."""
+    for _ in range(before):
+        await ctx.now()
+    while True:
+        await leave_moment(file)
+        await ctx.sleep(0.1)
