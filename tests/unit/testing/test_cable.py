@@ -88,6 +88,19 @@ def test_a_lost_answer_was_given(echo: Echo) -> None:
     assert echo.asked == [b"one"]
 
 
+def test_a_cable_is_armed_until_the_next_request_and_counts_what_it_cuts(echo: Echo) -> None:
+    with Cable(echo.address) as cable, connect(cable) as side, connect(cable) as other:
+        assert ask(side, b"one") == ask(other, b"one") == b"one"
+        cable.cut_next("before")
+        assert cable.is_armed
+
+        assert ask(side, b"two") == b""
+        assert not cable.is_armed
+        assert cable.cuts == 1
+        assert cable.cut() >= 1, "the other one was open"
+        assert ask(other, b"three") == b""
+
+
 def test_a_silent_cable_passes_on_later_what_was_sent(echo: Echo) -> None:
     with Cable(echo.address) as cable, connect(cable) as side:
         assert ask(side, b"one") == b"one"
