@@ -24,7 +24,7 @@ from bench.snapshot import make_tree
 FILES: Final = 5_000
 CHANGED: Final = 10
 TIMES: Final = 5
-"""A measurement is the median of so many."""
+"""How many copies one measurement makes; it is their median."""
 
 
 class _Tree:

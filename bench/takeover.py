@@ -1,4 +1,4 @@
-"""How long a run stands still when its node is killed: until another machine goes on, or the same one.
+"""How long a run stands still when its node is killed: until another machine continues it, or the same one.
 
 Run with ``python -m bench.takeover [--json] [--quick] [--rounds N] [--check]``. All nodes are processes of this machine; each has a
 directory of its own for its runs, so that another node has to bring program, journal and workspace from the database.
@@ -6,7 +6,6 @@ directory of its own for its runs, so that another node has to bring program, jo
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from bench._depot import NEEDS, PREPARE, PROGRAMS
-from bench._depot_runs import PATIENCE_S, Host, a_host
+from bench._depot_runs import Host, a_host
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Measure, Sample

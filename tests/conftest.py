@@ -178,12 +178,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def say_what_real_programs_take(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long the tests with real programs took: all of them, at three at a time, and while any of them was running."""
-    kept: dict[str, list[pytest.TestReport]] = terminalreporter.stats
+    kept: dict[str, list[object]] = terminalreporter.stats
     phases = [
         phase
         for outcome in ("", "passed", "failed", "error")  # a clean-up that went well has no name
         for phase in kept.get(outcome, [])
-        if "realcli" in phase.keywords and phase.when != "setup"  # which waits until the program may start
+        if isinstance(phase, pytest.TestReport)  # a file that cannot be imported has none
+        and "realcli" in phase.keywords
+        and phase.when != "setup"  # which waits until the program may start
     ]
     if not phases:
         return

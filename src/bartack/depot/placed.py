@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bartack.depot.postgres._run import PostgresRun
 
 
+# Long because it has all of ``KeptRun``, for a run that is kept in either place.
 class PlacedRun(FileRun):
     """See ``KeptRun``, and the module.
 

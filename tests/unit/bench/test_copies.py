@@ -24,7 +24,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> copies._Tree:
 def test_each_goal_is_against_git() -> None:
     keys = {race.key: {one.key for one in race.contestants} for race in copies.RACES}
 
-    assert [(goal.race, goal.against) for goal in copies.BENCH.goals] == [("unchanged", "git"), ("changed", "git")]
+    assert [(goal.race, goal.against) for goal in copies.BENCH.goals] == [
+        ("unchanged", "git"),
+        ("changed", "git"),
+    ]
     assert all(found == {OURS, "git"} for found in keys.values())
 
 

@@ -120,19 +120,8 @@ def drive(
     check_own(run)
     check_telemetry(config)
     with _tracing(telemetry) if config.telemetry.otel else nullcontext(telemetry) as traced:
-        return _drive(
-            run,
-            config,
-            observer,
-            unknown,
-            workspace,
-            traced,
-            describe,
-            sets,
-            accept_loss=accept_loss,
-            lease=lease,
-            prepared=prepared,
-        )
+        given = run, config, observer, unknown, workspace, traced, describe, sets
+        return _drive(*given, accept_loss=accept_loss, lease=lease, prepared=prepared)
 
 
 # Long because it opens what a hub needs, each thing with those before it, and closes all of it.
