@@ -79,6 +79,7 @@ def test_a_database_that_is_away_concerns_its_own_runs_only(run: Call, place: Pa
         (("run", "--on", "nonsense", "--here", "main.py"), "BT1002"),
         (("run", "--on", "DATABASE", "--here", "--pool", "gpu", "main.py"), "BT1002"),
         (("run", "--on", "DATABASE", "--after", "latest", "main.py"), "BT1002"),
+        (("run", "--on", "DATABASE", "--run-as", "nobody", "main.py"), "BT341"),
         (("run", "--here", "main.py"), "BT1002"),
         (("run", "--on", "MISSING", "--here", "main.py"), "BT215"),
         (("run", "--on", "postgresql://db.example/x", "--here", "main.py"), "BT218"),
@@ -89,7 +90,7 @@ def test_a_database_that_is_away_concerns_its_own_runs_only(run: Call, place: Pa
         (("move", "latest", "--on", "DATABASE"), "BT301"),
         (("db", "check", "run-1", "--on", "DATABASE"), "BT301"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_bad_input_is_an_error_with_a_code_and_makes_no_run(
     call: Call, place: Path, words: tuple[str, ...], code: str

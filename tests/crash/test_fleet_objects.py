@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.crash.test_fleet import LIMIT_S, STEPS, Fleet
 from tests.s3 import S3, s3
-from tests.unit.depot.postgres.history import check_history, rows_of
+from tests.history import check_history, rows_of
 from tests.waiting import until
 
 

@@ -27,7 +27,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 SECRET = "the-password-of-the-node"  # noqa: S105 - it is not one
 BACKWARDS = SECRET[::-1]
 REFUSED = "BT341"
-LOOKERS = ("worker", "command", "agent")
+LOOKERS = ("setup", "worker", "command", "agent")
 
 
 class Team:
@@ -120,7 +120,7 @@ class Team:
         return run
 
     def spy(self, *places: object) -> dict[str, Any]:
-        """What a worker, a command and an agent of a run find when they look for the secret."""
+        """What a run finds when it looks for the secret: its preparation, a worker, a command and an agent."""
         everywhere = [str(place) for place in (self.home, *places)]
         words = shlex.join([self.site.python, "spy.py", BACKWARDS, *everywhere])
         agent = (
@@ -130,7 +130,8 @@ class Team:
         self.give(
             "bartack.toml",
             f'[agents.spy]\nkind = "ndjson"\ncommand = {json.dumps(["sh", "-c", agent])}\n'
-            f"env = {{ PYTHONPATH = {json.dumps(python_path()['PYTHONPATH'])} }}\n",
+            f"env = {{ PYTHONPATH = {json.dumps(python_path()['PYTHONPATH'])} }}\n"
+            f"[workspace]\nsetup = {json.dumps(['sh', '-c', f'{words} > setup.json'])}\n",
         )
         run = self.submit("spy.py", BACKWARDS, *everywhere)
         out, problem = run.communicate(timeout=TIMEOUT_S)

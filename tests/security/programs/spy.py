@@ -1,6 +1,8 @@
-"""A program that looks for the secret of its node in everything that a process can read: from a worker, a command and an agent.
+"""A program that looks for the secret of its node in everything that a process can read.
 
-Command and agent start this file as a script, which writes what it has found and tried as JSON. The secret is given backwards, so
+It looks from the command that prepares its workspace, a worker, a command and an agent.
+
+All but the worker start this file as a script, which writes what it has found and tried as JSON. The secret is given backwards, so
 that no command line has it, and with it the places with files to search.
 """
 
@@ -122,16 +124,18 @@ def body(backwards: str, places: list[str]) -> dict[str, object]:
 
 @worker
 async def main(ctx: Context, backwards: str, *places: str) -> dict[str, object]:
-    """All three look at the same places, and at the directories of the node that runs this."""
+    """All look at the same places, and at the directories of the node that runs this."""
     seat = os.path.dirname(os.path.dirname(os.environ["BARTACK_RUN_DIR"]))
     everywhere = [*places, seat]
     said = await ctx.shell(sys.executable, "spy.py", backwards, *everywhere)
     await ctx.think("Look.")
     of_agent = await ctx.shell("cat", "agent.json")
+    of_setup = await ctx.shell("cat", "setup.json")
     return {
         "worker": await body(backwards, everywhere),
         "command": json.loads(said.stdout),
         "agent": json.loads(of_agent.stdout),
+        "setup": json.loads(of_setup.stdout),
     }
 
 

@@ -278,6 +278,12 @@ def _submit_program(
 ) -> Exit:
     config = load_config(place, options.sets)
     is_carried = config.workspace.carry != "shared"
+    if request.run_as and is_carried:
+        problem = "the files of a run on a node belong to the user of that node"
+        remedy = (
+            "Leave out --run-as, and give it to the nodes: 'bartack node run --on DATABASE --run-as USER'."
+        )
+        raise RunAsError(request.run_as, problem, remedy)
 
     def make(home: Home) -> RunDir:
         return _create(request, options, place, config, home, is_carried=is_carried, is_for_nodes=True)
