@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.crash.test_fleet import LIMIT_S, STEPS, Fleet
-from tests.s3 import S3, s3
 from tests.history import check_history, rows_of
+from tests.s3 import S3, s3
 from tests.waiting import until
 
 
