@@ -124,6 +124,78 @@ def test_a_key_that_is_known_shows_its_run_and_makes_none(
     assert len([*(place / ".bartack/runs").iterdir()]) == 2
 
 
+@pytest.mark.requirement("fleet-keys")
+def test_repeating_an_interrupted_submission_with_its_key_queues_its_run(
+    run: Call, database: Database, on: tuple[str, str]
+) -> None:
+    first = submit(run, on, "--key", "order-7", "--pool", "batch", "--priority", "5")
+    # What is left of a submitter that queued its run in a statement of its own, and was killed before that.
+    database.shared.rows(
+        "UPDATE bartack.owner SET state = 'resting', pool = NULL, priority = 0, needs = '{}', queued = NULL"
+    )
+
+    again = run(
+        "run", *on, "--detach", "--key", "order-7", "--pool", "batch", "--priority", "5", "main.py", "Ann"
+    )
+
+    assert again.returncode == 0, again.stderr
+    assert "its submission was interrupted" in again.stderr
+    assert f"{first} is queued" in again.stderr
+    chosen = "SELECT state, pool, priority FROM bartack.owner"
+    assert database.shared.rows(chosen) == [("queued", "batch", 5)]
+
+
+def repeated(run: Call, on: tuple[str, str]) -> tuple[int, str, dict[str, str]]:
+    """The exit code, the text and the JSON of a submission whose key is known."""
+    words = ("run", *on, "--detach", "--key", "order-7", "main.py", "Ann")
+    said = run(*words)
+    as_json = run(*words, "--json")
+    assert as_json.returncode == said.returncode, as_json.stderr
+    return said.returncode, said.stderr, json.loads(as_json.stdout.splitlines()[-1])
+
+
+@pytest.mark.requirement("fleet-keys")
+def test_a_repeated_submission_says_what_its_run_is_doing(
+    run: Call, database: Database, on: tuple[str, str]
+) -> None:
+    run_id = submit(run, on, "--key", "order-7")
+
+    code, text, facts = repeated(run, on)
+    assert (code, facts["state"]) == (0, "queued")
+    assert f"{run_id} is queued" in text
+
+    ((node,),) = database.shared.rows(
+        "SELECT bartack.join_fleet('alpha', gen_random_uuid(), 'boot', '0', 4, 60, ARRAY['default'], ARRAY[]::text[], 1, 3)"
+    )
+    database.shared.rows("SELECT bartack.claim(%s, 1)", node)
+    database.shared.rows("UPDATE bartack.owner SET alive = true")
+    code, text, facts = repeated(run, on)
+    assert (code, facts["state"]) == (0, "owned")
+    assert f"{run_id} is running on node alpha" in text
+
+    database.shared.rows(
+        "UPDATE bartack.owner SET state = 'resting', node = NULL, alive = false, reason = 'it waits for an answer'"
+    )
+    code, text, facts = repeated(run, on)
+    assert (code, facts["state"], facts["reason"]) == (0, "resting", "it waits for an answer")
+    assert f"{run_id} rests" in text
+    assert "it waits for an answer" in text
+    assert "queued" not in text
+
+    run("db", "restored", *on)
+    database.shared.rows("UPDATE bartack.owner SET state = 'held', reason = 'three nodes died'")
+    code, text, facts = repeated(run, on)
+    assert (code, facts["state"], facts["reason"]) == (1, "held", "three nodes died")
+    assert f"{run_id} is held: three nodes died" in text
+    assert "BT377" in text
+
+    assert run("cancel", run_id, *on).returncode == 0
+    code, text, facts = repeated(run, on)
+    assert (code, facts["state"], facts["status"]) == (0, "over", "cancelled")
+    assert f"{run_id} is over: it is cancelled" in text
+    assert database.shared.rows("SELECT state FROM bartack.owner") == [("over",)]
+
+
 @pytest.mark.requirement("fleet-no-node")
 def test_what_no_node_has_is_shown_with_a_remedy(run: Call, database: Database, on: tuple[str, str]) -> None:
     run_id = submit(run, on, "--need", "gpu")

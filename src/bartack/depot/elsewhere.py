@@ -21,7 +21,7 @@ import msgspec
 
 from bartack.core.files import replace_file
 from bartack.core.trust import known_keys, user_key
-from bartack.depot.taken import TEAM
+from bartack.depot.taken import TEAM, Queueing
 from bartack.errors import UntrustedError
 
 if TYPE_CHECKING:
@@ -84,11 +84,13 @@ class Home(NamedTuple):
         where: The database.
         team: Whose run it is there.
         key: By what the team knows it: there is one run of a key. Empty: by its id only.
+        queueing: How it is queued for the nodes there, as soon as it is there; ``None``: no node takes it.
     """
 
     where: Elsewhere
     team: str = TEAM
     key: str = ""
+    queueing: Queueing | None = None
 
 
 def write_elsewhere(directory: Path, where: Elsewhere, *, synced: bool = True) -> None:

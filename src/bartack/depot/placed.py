@@ -14,7 +14,7 @@ from bartack.core.clock import Clock
 from bartack.core.watch import Watch
 from bartack.depot._directory import FileRun
 from bartack.depot.elsewhere import NODE, Elsewhere, open_elsewhere, read_elsewhere
-from bartack.depot.taken import TEAM
+from bartack.depot.taken import TEAM, Queueing
 from bartack.errors import JournalLockedError, UntrustedError
 from bartack.journal import Draft, Durability, Entry, Journal
 from bartack.journal.file import FileBlobs, FileReader
@@ -35,14 +35,16 @@ class PlacedRun(FileRun):
     Attributes:
         page: Shows the processes of the run how long they may continue; set before the run is owned.
         link: To the node that owns the run, in its hub; set before the run is owned.
-        team: Whose run it is in a database, and
-        key: by what the team knows it; set before the run is created.
+        team: Whose run it is in a database,
+        key: by what the team knows it, and
+        queueing: how it is queued for the nodes there; set before the run is created.
     """
 
     page: Page | None = None
     link: HubLink | None = None
     team = TEAM
     key = ""
+    queueing: Queueing | None = None
 
     @cached_property
     def where(self) -> Elsewhere | None:
@@ -195,7 +197,7 @@ class PlacedRun(FileRun):
         if kept is None:
             super().create(first, durability=durability, clock=clock, veil=veil, alive_us=alive_us)
         else:
-            kept.team, kept.key = self.team, self.key
+            kept.team, kept.key, kept.queueing = self.team, self.key, self.queueing
             kept.create(first, clock=clock, veil=veil, alive_us=alive_us, program=self.pack())
 
     def open_journal(

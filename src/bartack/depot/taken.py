@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -73,6 +74,22 @@ class KeyKnownError(Exception):
     def __init__(self, run: str) -> None:
         self.run = run
         super().__init__(run)
+
+
+class Queueing(NamedTuple):
+    """How a run is queued for the nodes of its database.
+
+    Attributes:
+        pool: Which nodes take it; ``None``: those that it was for before.
+        priority: Runs with a higher one are taken first; ``None``: as before.
+        needs: The labels that a node must have; ``None``: as before.
+        begins: No node takes it before this time; ``None``: at once.
+    """
+
+    pool: str | None = None
+    priority: int | None = None
+    needs: Sequence[str] | None = None
+    begins: datetime | None = None
 
 
 class FleetFacts(NamedTuple):

@@ -17,8 +17,9 @@ from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_
 from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
-from bartack.depot.postgres._run import PostgresRun
+from bartack.depot.postgres._run import ENQUEUE, PostgresRun, in_queue
 from bartack.depot.postgres._schema import check_version, migrate, version_of
+from bartack.depot.taken import Queueing
 from bartack.errors import (
     DepotError,
     DepotUnavailableError,
@@ -282,17 +283,37 @@ class Team:
         rows = self._session.rows("SELECT no FROM bartack.run WHERE id = %s", run_id)
         if not rows:
             raise RunNotFoundError(run_id)
-        ((state,),) = self._session.rows(
-            "SELECT bartack.enqueue(%s, %s, %s, %s, %s)",
-            rows[0][0],
-            pool,
-            priority,
-            None if needs is None else list(needs),
-            begins,
-        )
+        queueing = Queueing(pool, priority, needs, begins)
+        ((state,),) = self._session.rows(ENQUEUE, *in_queue(rows[0][0], queueing))
         if state in {"gone", "pulled"}:
             raise DepotError(self.name, f"{run_id} is being taken out of the database")
         return str(state)
+
+    def finish_submission(self, run_id: str, queueing: Queueing) -> bool:
+        """Queue a run that is kept here and that no node was ever given, unless a process owns it; returns whether that was so.
+
+        Two that do that at once do it once.
+        """
+        with self._session.use() as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext('bartack.submission'))")
+            found = connection.execute(
+                "SELECT r.no FROM bartack.run r JOIN bartack.owner o ON o.run = r.no "
+                "WHERE r.id = %s AND o.pool IS NULL AND o.state = 'resting'",
+                (run_id,),
+            ).fetchone()
+            if found is None:
+                return False
+            connection.execute(ENQUEUE, in_queue(found[0], queueing))
+            return True
+
+    def queueing(self, run_id: str) -> Queueing | None:
+        """How a run was given to nodes, but for its time; ``None`` if that was never done, or the run is not there."""
+        rows = self._session.rows(
+            "SELECT o.pool, o.priority, o.needs FROM bartack.run r JOIN bartack.owner o ON o.run = r.no "
+            "WHERE r.id = %s AND o.pool IS NOT NULL",
+            run_id,
+        )
+        return Queueing(*rows[0]) if rows else None
 
     def queue_place(self, run_id: str) -> QueuePlace | None:
         """Where a run is in the queue of the nodes; ``None`` if it is not for nodes."""

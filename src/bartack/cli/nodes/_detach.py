@@ -17,6 +17,7 @@ from bartack.cli.queued._queueing import queue_run
 from bartack.config.load import kept_sets, load_config
 from bartack.depot import user_depot
 from bartack.depot.elsewhere import Elsewhere
+from bartack.depot.taken import Queueing
 from bartack.errors import ResumeRefusedError, RunNotActiveError
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.rundir.find import TERMINAL, read_state, status_of
@@ -57,15 +58,14 @@ def detach(run: str, workspace: str, *, as_json: bool) -> Exit:
 
 def _leave_to_nodes(run: RunDir, where: Elsewhere, *, as_json: bool) -> Exit:
     """Give a run back to the nodes of its database, unless one of them runs it."""
-    from bartack.cli.app._database import DatabaseOptions  # noqa: PLC0415 - only runs in a database need it
-    from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - likewise
+    from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - only runs in a database need it
 
     node = run.node_name()
     if node:
         write_note(f"{run.id} runs on node {printable(node)} already; watch it: bartack attach {run.id}")
         return Exit.OK
     _interrupt(run)
-    queue_for_nodes(run, where, DatabaseOptions())
+    queue_for_nodes(run, where, Queueing())
     return follow_queued(run, "json" if as_json else "plain", detach=True)
 
 

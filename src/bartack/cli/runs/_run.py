@@ -37,8 +37,9 @@ from bartack.cli.live._views import QuietView, View
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config, load_kept_config
 from bartack.config.project import PATCHWORK
+from bartack.config.sections import RunConfig
 from bartack.depot.elsewhere import Elsewhere, Home
-from bartack.depot.taken import KeyKnownError
+from bartack.depot.taken import KeyKnownError, Queueing
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.hub.create import RunRequest, create_run
@@ -317,10 +318,16 @@ def _submit(
     begins: datetime | None,
 ) -> Exit:
     """Make a run for the nodes of a database, unless there is one of its key, and show it."""
-    from bartack.cli.runs._fleet import find_known, follow_queued  # noqa: PLC0415 - other runs start faster without it
+    from bartack.cli.runs._fleet import (  # noqa: PLC0415 - other runs start faster without it
+        find_known,
+        finish_submission,
+        follow_queued,
+        note_queued,
+    )
 
-    chosen, runs = config.run, config.state_dir(place) / "runs"
-    home = home._replace(team=home.team or chosen.team)
+    runs = config.state_dir(place) / "runs"
+    queueing = _queueing(config.run, kept, detaching, begins)
+    home = home._replace(team=home.team or config.run.team, queueing=queueing)
     found = find_known(home, runs)
     if found is None:
         try:
@@ -329,28 +336,32 @@ def _submit(
             found = find_known(home, runs)
             assert found is not None
         else:
-            pool, needs = kept.pool or chosen.pool, kept.needs or tuple(chosen.needs)
-            kept = msgspec.structs.replace(kept, pool=pool, needs=needs)
-            priority = chosen.priority if detaching.priority is None else detaching.priority
-            return _give_to_nodes(made, home.where, kept, priority, shown, begins, detach=detaching.detach)
+            note_queued(made, home.where, queueing)
+            return follow_queued(made, shown.view, detach=detaching.detach)
     write_note(f"there is a run of the key {printable(home.key)}: {found.id}")
+    finish_submission(found, home.where, queueing)
     return follow_queued(found, shown.view, detach=detaching.detach)
 
 
+def _queueing(
+    chosen: RunConfig, kept: DatabaseOptions, detaching: DetachOptions, begins: datetime | None
+) -> Queueing:
+    """How a run is queued for nodes: as the options say, and else the settings."""
+    return Queueing(
+        kept.pool or chosen.pool,
+        chosen.priority if detaching.priority is None else detaching.priority,
+        kept.needs or tuple(chosen.needs),
+        begins,
+    )
+
+
 def _give_to_nodes(
-    run: RunDir,
-    where: Elsewhere,
-    kept: DatabaseOptions,
-    priority: int | None,
-    shown: Shown,
-    begins: datetime | None = None,
-    *,
-    detach: bool,
+    run: RunDir, where: Elsewhere, kept: DatabaseOptions, shown: Shown, *, detach: bool
 ) -> Exit:
-    """Queue a run for the nodes of its database, and show it unless it is to be left alone."""
+    """Queue a run for the nodes of its database again, and show it unless it is to be left alone."""
     from bartack.cli.runs._fleet import follow_queued, queue_for_nodes  # noqa: PLC0415 - other runs start faster without it
 
-    queue_for_nodes(run, where, kept, priority, begins)
+    queue_for_nodes(run, where, Queueing(kept.pool, needs=kept.needs))
     return follow_queued(run, shown.view, detach=detach)
 
 
@@ -537,7 +548,7 @@ def resume(
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
     if where is not None and kept.is_for_nodes:
         check_resumable(found, read_state(found) if again is not None else state, None)
-        return _give_to_nodes(found, where, kept, None, shown, detach=detach)
+        return _give_to_nodes(found, where, kept, shown, detach=detach)
     if detach:
         if decision is not None or accept_loss:
             raise UsageError(

@@ -33,7 +33,7 @@ from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
 from bartack.depot.postgres._requests import RunAnswerer, RunQuestioner
 from bartack.depot.postgres._source import RunSource
 from bartack.depot.postgres._watch import RowWatch
-from bartack.depot.taken import LEASE_S, TEAM, KeyKnownError
+from bartack.depot.taken import LEASE_S, TEAM, KeyKnownError, Queueing
 from bartack.errors import (
     DepotError,
     JournalLockedError,
@@ -54,6 +54,8 @@ FIRST_FENCE = 1
 EARLIER_S: Final = 5.0
 """How long a hub of an earlier owner may take to leave its directory."""
 LOOK_S: Final = 0.02
+ENQUEUE: Final = "SELECT bartack.enqueue(%s, %s, %s, %s, %s)"
+"""Gives a run to nodes: see ``in_queue``."""
 _ROW = (
     "SELECT r.no, r.team, r.at_least, r.marked, o.state, o.fence, o.alive, n.until > clock_timestamp(), "
     "(extract(epoch FROM CASE WHEN o.alive THEN n.until - n.lease ELSE o.seen END) * 1e6)::bigint "
@@ -99,6 +101,7 @@ class PostgresRun(FileRun):
         page: Shows the processes of the run how long they may continue, while this process owns it.
         team: Whose run it is, when it is created.
         key: By what the team knows it, when it is created: there is one run of a key.
+        queueing: How it is queued for nodes when it is created. It is there and queued, or not there at all.
 
     Args:
         path: Its directory on this machine.
@@ -119,6 +122,7 @@ class PostgresRun(FileRun):
         self.page = page
         self.team = TEAM
         self.key = ""
+        self.queueing: Queueing | None = None
         self._lease_s = lease_s
         self._ownership: Ownership | None = None
 
@@ -298,6 +302,8 @@ class PostgresRun(FileRun):
                 raise DepotError(self.database.name, f"there is a run {self.id} already")
             upload(connection, self.name, made, FIRST_FENCE, commit.blobs, blobs.verify)
             keep_program(connection, self.name, made, FIRST_FENCE, program)
+            if self.queueing is not None:
+                connection.execute(ENQUEUE, in_queue(made, self.queueing))
 
     def keep_program(self, program: bytes) -> None:
         """Keep these files instead, if they are others. Only the owner of the run may.
@@ -563,6 +569,12 @@ class PostgresRun(FileRun):
         if self._session.rows("SELECT bartack.remove(%s)", row.no) == [(False,)]:
             raise OSError(f"{self.name} is owned")
         drop_journals(self._session)
+
+
+def in_queue(no: int, queueing: Queueing) -> tuple[object, ...]:
+    """The values of ``ENQUEUE`` for a run, by its number."""
+    needs = None if queueing.needs is None else list(queueing.needs)
+    return no, queueing.pool, queueing.priority, needs, queueing.begins
 
 
 def drop_journals(session: Session) -> None:

@@ -6,15 +6,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bartack.config.load import load_elsewhere
+from bartack.config.load import kept_sets, load_elsewhere, load_kept_config
 from bartack.depot.shown import shown_runs
+from bartack.depot.taken import Queueing
 from bartack.errors import DepotError, UsageError
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bartack.config.sections import RunConfig
     from bartack.depot.team import Team
 
@@ -45,22 +44,36 @@ def list_runs_on(on: str) -> list[RunDir]:
     return [RunDir(path) for path in listed(Team(where), shown_runs(where))]
 
 
-def labels_needed(run: RunDir, team: Team, given: Sequence[str] = ()) -> list[str] | None:
-    """The labels that a node must have to take a run: those that are given, and at first also those of the agents that it may ask.
+def queueing_of(chosen: RunConfig) -> Queueing:
+    """How the settings queue a run."""
+    return Queueing(chosen.pool, chosen.priority, tuple(chosen.needs))
 
-    ``None``: as before.
+
+def complete_queueing(run: RunDir, team: Team, given: Queueing) -> Queueing:
+    """How to queue a run, with what is not given: as before.
+
+    For a run that no node was ever given, that is as the run that it was forked from, or as the settings say that are kept with it.
+    Its nodes also need the labels of what it uses.
     """
-    created = read_state(run).run if team.queue_place(run.id) is None else None
-    own = [] if created is None else created.needs
-    return [*dict.fromkeys((*given, *own))] or None
+    state = read_state(run) if team.queueing(run.id) is None else None
+    if state is None or state.run is None:
+        return given._replace(needs=given.needs or None)
+    first = team.queueing(state.run.forked_from) or _kept_queueing(run)
+    return Queueing(
+        first.pool if given.pool is None else given.pool,
+        first.priority if given.priority is None else given.priority,
+        [*dict.fromkeys((*(given.needs or first.needs or ()), *state.run.needs))],
+        given.begins,
+    )
 
 
-def give_to_nodes(run: RunDir, chosen: RunConfig | None = None) -> None:
-    """Queue a run for the nodes of its database.
+def _kept_queueing(run: RunDir) -> Queueing:
+    """How the settings queue a run that are kept with it; they are in its own directory if other machines may continue it."""
+    return queueing_of(load_kept_config(run.path, run.path, kept_sets(run.path)).run)
 
-    Args:
-        run: The run.
-        chosen: Which nodes; by default those that it was for before.
+
+def give_to_nodes(run: RunDir) -> None:
+    """Queue a run for the nodes of its database again: those that it was for before.
 
     Raises:
         UsageError: It is not kept in one.
@@ -71,9 +84,11 @@ def give_to_nodes(run: RunDir, chosen: RunConfig | None = None) -> None:
     if run.where is None:
         raise UsageError("on", f"{run.id} is not kept in a database")
     team = Team(run.where)
-    if chosen is None:
-        team.enqueue(run.id, needs=labels_needed(run, team))
-    else:
-        team.enqueue(run.id, chosen.pool, chosen.priority, labels_needed(run, team, chosen.needs))
+    team.enqueue(run.id, *complete_queueing(run, team, Queueing()))
+    bring_journal(run)
+
+
+def bring_journal(run: RunDir) -> None:
+    """Bring the journal of a run in a database into its directory, by which the run is found in its workspace."""
     with suppress(DepotError):
-        run.open_reader().close()  # its journal comes here, by which the run is found in this workspace
+        run.open_reader().close()

@@ -32,7 +32,13 @@ from bartack.messaging import DeadLetterQueue
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.client.answering import answer_question
 from bartack.runtime.client.connection import HubClient
-from bartack.runtime.client.databases import find_run_on, give_to_nodes, list_runs_on
+from bartack.runtime.client.databases import (
+    bring_journal,
+    find_run_on,
+    give_to_nodes,
+    list_runs_on,
+    queueing_of,
+)
 from bartack.runtime.client.dead_letters import open_letters
 from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
 from bartack.runtime.client.sending import send_message
@@ -152,9 +158,9 @@ class Run(Closing):
         sets = () if carry is None else (f"workspace.carry={carry}",)
         config = load_config(place, sets)
         is_carried = config.workspace.carry != "shared"
-        home = Home(load_elsewhere(on), config.run.team)
+        home = Home(load_elsewhere(on), config.run.team, queueing=queueing_of(config.run))
         run = create_run(request, place, config, sets, home=home, is_carried=is_carried, is_for_nodes=True)
-        give_to_nodes(run, config.run)
+        bring_journal(run)
         return cls(run, is_for_nodes=True)
 
     @classmethod

@@ -27,7 +27,7 @@ from bartack.core.git_shield import shield
 from bartack.core.trust import check_private
 from bartack.depot import FileRuns, Workspace, user_workspaces
 from bartack.depot.elsewhere import Home, write_elsewhere
-from bartack.depot.taken import KeyKnownError
+from bartack.depot.taken import KeyKnownError, Queueing
 from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
@@ -255,6 +255,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
         write_elsewhere(run.path, plan.home.where)
         keep_settings(run.path, Path(created.workspace))
         run.team, run.key = plan.home.team, plan.home.key
+        run.queueing = _queueing(plan.home, created)
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
     try:
         run.create([first], durability=plan.durability, veil=veil)
@@ -264,6 +265,13 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     if disk is None:
         user_workspaces().add(Workspace(created.workspace, str(plan.state_dir)))
     return run
+
+
+def _queueing(home: Home, created: e.RunCreated) -> Queueing | None:
+    """How a run is queued for the nodes of its database: these also need the labels of what it uses."""
+    if home.queueing is None:
+        return None
+    return home.queueing._replace(needs=[*dict.fromkeys((*(home.queueing.needs or ()), *created.needs))])
 
 
 def _carry(run: RunDir, plan: Plan) -> Draft:
