@@ -33,6 +33,12 @@ from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
 
 MOST_LISTED: Final = 1000
+SERVES: Final = (
+    "(t.name = 'default' OR EXISTS (SELECT 1 FROM pg_roles y WHERE y.rolname = x.role AND ("
+    "pg_has_role(y.oid, (SELECT relowner FROM pg_class WHERE oid = 'bartack.team'::regclass), 'MEMBER') OR EXISTS "
+    "(SELECT 1 FROM pg_roles p WHERE p.rolname = t.name AND pg_has_role(y.oid, p.oid, 'MEMBER')))))"
+)
+"""Whether the node ``x`` takes runs of the team ``t``: the teams of its role are what ``my_teams`` in the database says."""
 
 
 class Stats(NamedTuple):
@@ -318,10 +324,11 @@ class Team:
     def queue_place(self, run_id: str) -> QueuePlace | None:
         """Where a run is in the queue of the nodes; ``None`` if it is not for nodes."""
         rows = self._session.rows(
-            "SELECT o.state, o.reason, o.pool, coalesce(n.name, ''), "
+            "SELECT o.state, o.reason, o.pool, coalesce(n.name, ''), "  # noqa: S608 - of constants
             "EXISTS (SELECT 1 FROM bartack.node x WHERE x.state = 'live' AND x.slots > 0 AND x.until > clock_timestamp() "
-            "AND o.pool = ANY (x.pools) AND o.needs <@ x.labels), o.needs "
-            "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no LEFT JOIN bartack.node n ON n.id = o.node "
+            f"AND o.pool = ANY (x.pools) AND o.needs <@ x.labels AND {SERVES}), o.needs "
+            "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.team t ON t.name = r.team "
+            "LEFT JOIN bartack.node n ON n.id = o.node "
             "WHERE r.id = %s AND o.pool IS NOT NULL",
             run_id,
         )

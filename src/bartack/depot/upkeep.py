@@ -11,28 +11,32 @@ from typing import Final, NamedTuple
 
 from bartack.depot.postgres._run import drop_journals
 from bartack.depot.postgres._schema import migrate
-from bartack.depot.team import Team
+from bartack.depot.team import SERVES, Team
 from bartack.errors import DepotError, NoNodeError, RunHeldError
 
 NO_NODE_S: Final = 60.0
 """So long no node fits a run before that is reported: one may be about to start."""
 BATCH: Final = 100
-_FITS: Final = "x.slots > 0 AND o.pool = ANY (x.pools) AND o.needs <@ x.labels AND o.reads <= x.reads"
+_HAS: Final = "x.slots > 0 AND o.pool = ANY (x.pools) AND o.needs <@ x.labels AND o.reads <= x.reads"
+_FITS: Final = f"{_HAS} AND {SERVES}"
 _LIVE: Final = "x.slots > 0 AND x.state = 'live' AND x.until > clock_timestamp()"
 
 _WAIT: Final = (
-    "SELECT r.id, o.state, o.reason, o.pool, o.needs, t.name, t.running, t.max_running, "  # noqa: S608 - of constants
+    "SELECT r.id, o.state, o.reason, coalesce(o.pool, ''), o.needs, t.name, t.running, t.max_running, "  # noqa: S608 - of constants
     "coalesce(extract(epoch FROM clock_timestamp() - coalesce(o.queued, o.seen)), 0)::float8, "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_LIVE} AND {_FITS}), "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_FITS} AND x.until > clock_timestamp() - make_interval(secs => %s)), "
     f"EXISTS (SELECT 1 FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools)), "
     "ARRAY(SELECT unnest(o.needs) EXCEPT "
     f"SELECT unnest(x.labels) FROM bartack.node x WHERE {_LIVE} AND o.pool = ANY (x.pools) ORDER BY 1), "
+    f"ARRAY(SELECT DISTINCT quote_ident(x.role) FROM bartack.node x WHERE {_LIVE} AND {_HAS} ORDER BY 1), "
+    "CASE WHEN EXISTS (SELECT 1 FROM pg_roles p WHERE p.rolname = t.name) THEN '' ELSE 'CREATE ROLE ' || quote_ident(t.name) END, "
+    "quote_ident(t.name), "
     "coalesce(n.name, ''), coalesce(n.until > clock_timestamp(), false), "
     "CASE WHEN o.due > clock_timestamp() THEN o.due END "
     "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.team t ON t.name = r.team "
     "LEFT JOIN bartack.node n ON n.id = o.node "
-    "WHERE r.id = ANY (%s) AND o.pool IS NOT NULL"
+    "WHERE r.id = ANY (%s) AND (o.pool IS NOT NULL OR o.state = 'resting' AND o.fence = 1 AND r.summary IS NULL)"
 )
 _ACTIVITY: Final = (
     "SELECT (SELECT count(*) FROM bartack.owner WHERE state = 'queued'), "  # noqa: S608 - of constants
@@ -96,11 +100,13 @@ class Wait(NamedTuple):
         state: ``queued``, ``resting``, ``held``, ``over`` or ``owned``.
         text: The reason, in words; empty if there is none to report.
         problem: What a person has to do something about.
+        is_given: Nodes have been given it.
     """
 
     state: str
     text: str
     problem: NoNodeError | RunHeldError | None = None
+    is_given: bool = True
 
 
 class _Queued(NamedTuple):
@@ -118,6 +124,9 @@ class _Queued(NamedTuple):
     had_node: bool
     has_pool: bool
     lacks: list[str]
+    roles: list[str]
+    make_role: str
+    team_role: str
     node: str
     has_lease: bool
     due: datetime | None
@@ -132,6 +141,19 @@ class _Queued(NamedTuple):
         if self.needs:
             return f"no node of pool {self.pool!r} has {' and '.join(map(repr, self.needs))} together"
         return f"no node of pool {self.pool!r} is of the version that has continued it"
+
+    @property
+    def problem(self) -> str:
+        """Why no node can take it, in words."""
+        if self.roles:
+            return f"no role of a node of pool {self.pool!r} is a member of the team {self.team!r}"
+        return self.missing
+
+    @property
+    def grant(self) -> str:
+        """What makes the role of a node that fits a member of its team."""
+        granted = f"GRANT {self.team_role} TO {self.roles[0]}"
+        return f"{self.make_role}; {granted}" if self.make_role else granted
 
 
 class Upkeep:
@@ -266,13 +288,24 @@ def _describe(run_id: str, found: _Queued) -> Wait:
             )
             return Wait("owned", f"owned: node {found.node!r} {does}")
         case "queued" if found.due is None and not found.has_node:
-            lasts = found.waited_s >= NO_NODE_S and not found.had_node
-            problem = NoNodeError(run_id, found.missing) if lasts else None
-            return Wait("queued", f"queued: {found.missing}", problem)
+            return Wait("queued", f"queued: {found.problem}", _no_node(run_id, found))
         case "queued":
             return Wait("queued", f"queued: {_why_queued(found)}")
-        case state:
+        case state if found.pool:
             return Wait(state, found.reason)
+        case state:
+            then = f"bartack resume {run_id} --on DATABASE"
+            return Wait(state, f"no node was given it; give it to them: {then}", is_given=False)
+
+
+def _no_node(run_id: str, found: _Queued) -> NoNodeError | None:
+    """What to report of a run that no node can take; ``None`` while one may be about to start."""
+    if found.waited_s < NO_NODE_S or found.had_node:
+        return None
+    problem = NoNodeError(run_id, found.problem)
+    if found.roles:
+        problem.remedy = f"Make the role of such a node a member of the team, in the database: {found.grant}."
+    return problem
 
 
 def _why_queued(found: _Queued) -> str:

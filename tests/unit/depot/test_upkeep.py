@@ -22,7 +22,7 @@ from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._rewound import Identity, Kept
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import MIGRATIONS, migrate, read_migration
-from bartack.depot.taken import KeyKnownError, Taken
+from bartack.depot.taken import KeyKnownError, Queueing, Taken
 from bartack.depot.upkeep import Upkeep, Wait
 from bartack.errors import (
     BartackError,
@@ -155,6 +155,39 @@ def test_a_key_that_a_team_knows_makes_no_second_run(yard: Yard, upkeep: Upkeep)
     assert caught.value.run == known
     assert yard.submit(key="nightly", team="other") != known, "a key belongs to a team"
     assert yard.rows("SELECT count(*) FROM bartack.run") == [(2,)]
+
+
+@pytest.mark.requirement("fleet-keys")
+def test_a_run_for_nodes_is_queued_or_not_made(yard: Yard, upkeep: Upkeep) -> None:
+    run = PostgresRun(yard.folder / "run-20260101-000000-0000000a", yard.database)
+    run.path.mkdir()
+    run.key, run.queueing = "nightly", Queueing("gpu", priority=1000)
+
+    with pytest.raises(DepotError):
+        run.create((), program=bytes(10_240))
+    assert yard.rows("SELECT count(*) FROM bartack.run") == [(0,)]
+
+    run.queueing = Queueing("gpu", priority=10)
+    run.create((), program=bytes(10_240))
+    assert yard.state(run.id) == "queued"
+
+
+@pytest.mark.requirement("fleet-keys")
+def test_a_submission_is_finished_once_and_only_where_that_is_missing(yard: Yard, upkeep: Upkeep) -> None:
+    run_id = yard.submit(key="nightly")
+    assert not yard.team.finish_submission(run_id, Queueing("gpu")), "it is queued"
+    unqueued = "UPDATE bartack.owner SET state = 'resting', pool = NULL"
+    yard.rows(unqueued)
+    assert wait_of(upkeep, run_id).text == (
+        f"no node was given it; give it to them: bartack resume {run_id} --on DATABASE"
+    )
+
+    with PostgresRun(yard.folder / run_id, yard.database).own():
+        assert not yard.team.finish_submission(run_id, Queueing("gpu")), "a process owns it"
+    assert yard.team.finish_submission(run_id, Queueing("gpu", 5))
+
+    assert not yard.team.finish_submission(run_id, Queueing("other"))
+    assert yard.rows("SELECT state, pool, priority FROM bartack.owner") == [("queued", "gpu", 5)]
 
 
 # What keeps a run waiting.

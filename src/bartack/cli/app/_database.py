@@ -233,16 +233,21 @@ def waits_of(runs: Iterable[RunDir]) -> dict[str, Wait]:
 
 def describe_wait(wait: Wait | None) -> str:
     """What a run waits for in the queue of nodes, with what a person can do about it; empty if it is not there."""
-    if wait is None or wait.state not in _AWAITED:
+    if wait is None or (wait.is_given and wait.state not in _AWAITED):
         return ""
     return wait.text if wait.problem is None else f"{wait.text}. {wait.problem.remedy} [{wait.problem.code}]"
 
 
 def reason_in_queue(wait: Wait | None) -> str:
     """The same for a list, which has the state beside it."""
-    if wait is None or wait.state not in _AWAITED:
+    if wait is None or (wait.is_given and wait.state not in _AWAITED):
         return ""
     return wait.text.removeprefix(f"{wait.state}: ")
+
+
+def state_in_queue(wait: Wait | None) -> str:
+    """The state of a run in the queue of nodes; empty if they were not given it."""
+    return "" if wait is None or not wait.is_given else wait.state
 
 
 def status_in_queue(status: str, state: str) -> str:

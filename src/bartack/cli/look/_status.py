@@ -15,6 +15,7 @@ from bartack.cli.app._database import (
     describe_wait,
     reason_in_queue,
     shows_database,
+    state_in_queue,
     status_in_queue,
     wait_of,
     waits_of,
@@ -235,7 +236,11 @@ def _try_reading(run: RunDir | None) -> tuple[State | None, Progress | None, Bar
 
 def _summary_facts(summary: RunSummary, wait: Wait | None) -> dict[str, object]:
     facts: dict[str, object] = msgspec.to_builtins(summary)
-    return facts if wait is None else {**facts, "queue": describe_wait(wait), "queue_state": wait.state}
+    return (
+        facts
+        if wait is None
+        else {**facts, "queue": describe_wait(wait), "queue_state": state_in_queue(wait)}
+    )
 
 
 def _row(screen: Screen, summary: RunSummary, wait: Wait | None, *, paid: bool) -> tuple[str, ...]:
@@ -243,7 +248,7 @@ def _row(screen: Screen, summary: RunSummary, wait: Wait | None, *, paid: bool) 
     cost = cost_of(summary)
     return (
         summary.run,
-        paint_status(screen, status_in_queue(summary.status, "" if wait is None else wait.state)),
+        paint_status(screen, status_in_queue(summary.status, state_in_queue(wait))),
         printable(program_name(summary.program)),
         printable(summary.goal or summary.worker),
         *([cost] if paid else []),
@@ -294,7 +299,7 @@ def facts_of(run: RunDir, state: State, progress: Progress | None = None) -> Run
         rests_for="" if active else state.rests_for,
         pipeline=progress,
         queue=describe_wait(wait),
-        queue_state="" if wait is None else wait.state,
+        queue_state=state_in_queue(wait),
         branches=branches_of(state, wait),
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from bartack.cli.app._database import describe_wait, reason_in_queue, status_in_queue
+from bartack.cli.app._database import describe_wait, reason_in_queue, state_in_queue, status_in_queue
 from bartack.cli.app._database import waits_of as node_waits_of
 from bartack.cli.app._options import write_json
 from bartack.cli.app._runs import (
@@ -62,7 +62,7 @@ class ListedRun(NamedTuple):
         in_queue = standing is not None and standing.state in {"queued", "held"} and not self.summary.pid
         if standing is not None and in_queue:
             return standing.state
-        return status_in_queue(self.summary.status, "" if self.wait is None else self.wait.state)
+        return status_in_queue(self.summary.status, state_in_queue(self.wait))
 
 
 def list_everything(here: Path, since: str, *, as_json: bool) -> None:
@@ -135,8 +135,8 @@ def _facts(listed: ListedRun, *, has_node: bool) -> dict[str, object]:
         "waits_for": listed.waits,
     }
     standing, wait = listed.placed.standing, listed.wait
-    if wait is not None:
-        facts["queue"] = {"state": wait.state, "reason": describe_wait(wait)}
+    if wait is not None and (wait.is_given or standing is None):
+        facts["queue"] = {"state": state_in_queue(wait), "reason": describe_wait(wait)}
     elif standing is not None:
         facts["queue"] = {
             "state": state_of(standing, has_node=has_node),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bartack.cli.app._database import open_team, wait_of
+from bartack.cli.app._database import open_team, reason_in_queue, wait_of
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import write_json
 from bartack.cli.app._terminal import local_moment, printable, write_note
@@ -62,11 +62,9 @@ def note_queued(run: RunDir, where: Elsewhere, queueing: Queueing) -> None:
     if queueing.begins is not None:
         write_note(f"{run.id} begins at {local_moment(round(queueing.begins.timestamp() * 1e6))}")
     place = open_team(where).queue_place(run.id)
-    if place is not None and not place.has_nodes:
-        labels = f" with {', '.join(map(printable, place.needs))}" if place.needs else ""
-        write_note(
-            f"no node{labels} takes runs of pool {printable(place.pool)} now; it waits for one: bartack node run --on DATABASE"
-        )
+    if place is not None and place.state == "queued" and not place.has_nodes:
+        why = reason_in_queue(wait_of(run)) or f"no node takes runs of pool {place.pool!r}"
+        write_note(f"{printable(why)}; it waits for one: bartack node run --on DATABASE")
 
 
 def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:

@@ -79,7 +79,8 @@ def find_candidates(runs: Sequence[PlacedRun], before: datetime | None, *, faile
             continue
         if before is not None and changed_before(summary.updated_at, before):
             continue
-        for_nodes = placed.run.id in waits
+        wait = waits.get(placed.run.id)
+        for_nodes = wait is not None and wait.is_given
         found.append(
             Resumable(placed, summary, _obstacle(placed, summary, failed=failed, for_nodes=for_nodes))
         )

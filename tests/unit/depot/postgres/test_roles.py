@@ -28,7 +28,8 @@ from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import has_roles, migrate
 from bartack.depot.taken import FleetFacts
 from bartack.depot.team import Team
-from bartack.errors import DepotError, DepotRefusedError, JournalOwnershipLostError
+from bartack.depot.upkeep import Upkeep
+from bartack.errors import DepotError, DepotRefusedError, JournalOwnershipLostError, NoNodeError
 from bartack.journal import BlobRef, Draft
 from bartack.supervision.process.lease import LeasePage
 
@@ -462,6 +463,39 @@ def test_a_node_takes_only_runs_of_its_teams_and_others_do_not_keep_them_from_it
     assert place("red_node").rows("SELECT run FROM bartack.claim(%s, 9)", node) == []
     with pytest.raises(DepotRefusedError):
         place("red_node").rows("SELECT outcome FROM bartack.claim_run(%s, %s, 0)", node, blue[0])
+
+
+@pytest.mark.requirement("fleet-no-node")
+@pytest.mark.parametrize("has_role", [True, False])
+def test_a_run_whose_team_no_node_serves_names_the_team_and_what_to_grant(
+    place: Place, has_role: bool
+) -> None:
+    pool, team = ("of-red", "blue") if has_role else ("of-red-alone", "green")
+    run_id = f"run-20260101-000000-{uuid4().hex[:8]}"
+    if not has_role:
+        place.admin.rows("INSERT INTO bartack.team (name) VALUES ('green')")
+        place.logins["green_user"] = place.database
+    run = place.submit(f"{team}_user", team, run_id)
+    place(f"{team}_user").rows("SELECT bartack.enqueue(%s, %s, 0, NULL)", run, pool)
+    place.join_fleet("red_node", pool)
+    place.admin.rows("UPDATE bartack.owner SET queued = queued - interval '61 s' WHERE run = %s", run)
+    seen = Team(Elsewhere(url_of(place, "bartack")))
+
+    wait = Upkeep(seen).wait_of(run_id)
+
+    assert wait is not None
+    assert wait.text == f"queued: no role of a node of pool '{pool}' is a member of the team '{team}'"
+    assert isinstance(wait.problem, NoNodeError)
+    assert f"GRANT {team} TO red_node" in wait.problem.remedy
+    assert ("CREATE ROLE green; " in wait.problem.remedy) is not has_role
+    found = seen.queue_place(run_id)
+    assert found is not None
+    assert not found.has_nodes
+    if has_role:
+        place.join_fleet("blue_node", pool)
+        served = Upkeep(Team(Elsewhere(url_of(place, "blue_user")))).wait_of(run_id)
+        assert served is not None
+        assert served.text == "queued: it waits for a free node"
 
 
 def test_a_node_is_drained_by_members_of_its_role_only(place: Place) -> None:
