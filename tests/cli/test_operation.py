@@ -112,6 +112,46 @@ def test_settings_choose_the_team_and_the_nodes_of_a_run(
     ]
 
 
+@pytest.mark.requirement("runs-have-a-team")
+def test_runs_of_this_machine_and_moved_ones_belong_to_the_chosen_team(
+    run: Call, database: Database, on: tuple[str, str], place: Path
+) -> None:
+    (place / "bartack.toml").write_text('[run]\nteam = "slow"\n', encoding="utf-8")
+    refused = run("run", *on, "--here", "main.py", "Ann")
+    assert "bartack teams set slow" in refused.stderr
+    assert database.shared.rows("SELECT count(*) FROM bartack.run") == [(0,)]
+    run("teams", "set", "slow", *on)
+    run("teams", "set", "fast", *on)
+
+    assert run("run", *on, "--here", "main.py", "Ann").returncode == 0
+    assert run("run", *on, "--here", "--team", "fast", "main.py", "Ann").returncode == 0
+    for words in ((), ("--team", "default")):
+        assert run("run", "main.py", "Ann").returncode == 0
+        moved = run("move", "latest", *on, *words)
+        assert moved.returncode == 0, moved.stderr
+
+    teams = "SELECT team FROM bartack.run ORDER BY no"
+    assert database.shared.rows(teams) == [("slow",), ("fast",), ("slow",), ("default",)]
+
+
+@pytest.mark.parametrize(
+    "words", [("--team", "default"), ("--key", "k"), ("--at", "2999-01-01"), ("--carry", "none")]
+)
+def test_options_of_runs_for_nodes_take_the_database_of_the_user(
+    run: Call,
+    database: Database,
+    on: tuple[str, str],
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BARTACK_ON", on[1])
+
+    done = run("run", *words, "--detach", "main.py", "Ann")
+
+    assert done.returncode == 0, done.stderr
+    assert database.shared.rows("SELECT state FROM bartack.owner") == [("queued",)]
+
+
 @pytest.mark.requirement("fleet-keys")
 def test_a_key_that_is_known_shows_its_run_and_makes_none(
     run: Call, database: Database, on: tuple[str, str], place: Path

@@ -82,7 +82,7 @@ class Home(NamedTuple):
 
     Attributes:
         where: The database.
-        team: Whose run it is there.
+        team: Whose run it is there; empty: as the settings say.
         key: By what the team knows it: there is one run of a key. Empty: by its id only.
         queueing: How it is queued for the nodes there, as soon as it is there; ``None``: no node takes it.
     """

@@ -19,7 +19,7 @@ from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
 from bartack.depot.postgres._run import ENQUEUE, PostgresRun, in_queue
 from bartack.depot.postgres._schema import check_version, migrate, version_of
-from bartack.depot.taken import Queueing
+from bartack.depot.taken import TEAM, Queueing
 from bartack.errors import (
     DepotError,
     DepotUnavailableError,
@@ -200,12 +200,20 @@ class Team:
             UsageError: There is no such team.
         """
         self.check()
+        self.check_team(team)
+        rows = self._session.rows("SELECT id FROM bartack.run WHERE team = %s AND key = %s", team, key)
+        return self._checked(rows[0][0]) if rows else None
+
+    def check_team(self, team: str) -> None:
+        """Raise unless there is a team of this name.
+
+        Raises:
+            UsageError: There is none.
+        """
         if not self._session.rows("SELECT 1 FROM bartack.team WHERE name = %s", team):
             raise UsageError(
                 "--team", f"{self.name} has no team {team!r}; make it with: bartack teams set {team}"
             )
-        rows = self._session.rows("SELECT id FROM bartack.run WHERE team = %s AND key = %s", team, key)
-        return self._checked(rows[0][0]) if rows else None
 
     def place(self, run_id: str, runs: Path, *, synced: bool = True) -> Path:
         """The directory of a run below ``runs``, which names this database; made if it is not there.
@@ -359,14 +367,20 @@ class Team:
         ((drained,),) = self._session.rows("SELECT bartack.drain(%s, %s)", name, now)
         return bool(drained)
 
-    def move_in(self, run: PlacedRun) -> None:
+    def move_in(self, run: PlacedRun, team: str = TEAM) -> None:
         """Keep a run here that was kept in its directory. The directory stays its working copy.
 
+        Args:
+            run: The run.
+            team: Whose run it is from now on.
+
         Raises:
+            UsageError: There is no such team.
             JournalLockedError: It is active.
             DepotError: There is another run of this id, or the database cannot be used.
         """
         self.check()
+        self.check_team(team)
         files = FileRun(run.path)
         alive_us = files.last_sign_of_life_us()
         refs: dict[BlobRef, None] = {}
@@ -375,6 +389,7 @@ class Team:
             lines = (run.path / JOURNAL_FILE).read_bytes().rstrip(b"\n") + b"\n"
             crc = int(lines[-11:-3], 16)
             kept = PostgresRun(run.path, self.database)
+            kept.team = team
             end = End(journal.synced_seq, crc)
             kept.adopt(lines, end, journal.fence, [*refs], run.pack(), alive_us, files.summary())
             write_elsewhere(run.path, self.where)

@@ -109,21 +109,29 @@ class SubmitOptions(msgspec.Struct, kw_only=True, frozen=True):
     key: str = ""
     at: str = ""
 
+    def complete(self, kept: DatabaseOptions, carry: str | None) -> DatabaseOptions:
+        """The options that name a database, with the user's own one if another option needs one."""
+        needs_one = bool(self.team or self.key or self.at or carry is not None)
+        return msgspec.structs.replace(kept, on=kept.on or (own_database() or "" if needs_one else ""))
+
     def home(self, where: Elsewhere | None, *, is_for_nodes: bool) -> Home | None:
         """Where the run is to be kept; without a team, that of the settings is meant.
 
         Raises:
             UsageError: The options do not go together.
         """
-        if (self.team or self.key or self.at) and not is_for_nodes:
-            problem = "--team, --key and --at are for runs on the nodes of a database: add --on DATABASE, without --here"
+        if (self.key or self.at) and not is_for_nodes:
+            problem = (
+                "--key and --at are for runs on the nodes of a database: add --on DATABASE, without --here"
+            )
             raise UsageError("bartack run", problem)
         if where is None:
+            if self.team:
+                raise UsageError("bartack run", "--team is for runs in a database: add --on DATABASE")
             return None
         from bartack.depot.elsewhere import Home  # noqa: PLC0415 - other runs start faster without it
-        from bartack.depot.taken import TEAM  # noqa: PLC0415 - likewise
 
-        return Home(where, self.team if is_for_nodes else TEAM, self.key)
+        return Home(where, self.team, self.key)
 
     @property
     def begins(self) -> datetime | None:

@@ -15,6 +15,7 @@ from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, human_time, printable, write_note
+from bartack.config.load import kept_sets, load_config
 from bartack.depot.shown import shown_runs
 from bartack.depot.upkeep import Upkeep
 from bartack.errors import BartackError, UsageError
@@ -191,9 +192,10 @@ def stats(on: str, *, insecure: bool, as_json: bool) -> None:
 @run_argument
 @on_option
 @insecure_option
+@click.option("--team", default="", metavar="NAME", help="The team whose run it is from now on (run.team).")
 @workspace_option
 @json_option
-def move(run: str, on: str, workspace: str, *, insecure: bool, as_json: bool) -> None:
+def move(run: str, on: str, workspace: str, *, insecure: bool, team: str, as_json: bool) -> None:
     """Move a run that is not active into a database. Its directory stays, as the working copy of the run on this machine.
 
     All commands find the run as before. 'bartack resume RUN --on DATABASE --here' continues it on another machine.
@@ -202,12 +204,12 @@ def move(run: str, on: str, workspace: str, *, insecure: bool, as_json: bool) ->
     check_own(found)
     if found.where is not None:
         raise UsageError("bartack move", f"{found.id} is kept in a database already")
-    team = _team(on, insecure=insecure)
-    team.move_in(found)
+    database = _team(on, insecure=insecure)
+    database.move_in(found, team or load_config(Path(workspace), kept_sets(found.path)).run.team)
     if as_json:
-        write_json({"run": found.id, "database": team.name})
+        write_json({"run": found.id, "database": database.name})
     else:
-        write_note(f"{found.id} is kept in {printable(team.name)} from now on")
+        write_note(f"{found.id} is kept in {printable(database.name)} from now on")
 
 
 @click.command(short_help="Bring the files of a run here, or the whole run.")

@@ -146,6 +146,7 @@ def run(
     this machine runs it, in this workspace.
     """
     place = Path(workspace).resolve()
+    kept = submitted.complete(kept, carry)
     detaching.check(is_for_nodes=kept.is_for_nodes)
     home = submitted.home(kept.where("bartack run"), is_for_nodes=kept.is_for_nodes)
     options = _carried(options, carry, kept)
@@ -234,11 +235,22 @@ def _run_program(
     home: Home | None,
 ) -> Exit:
     config = load_config(place, options.sets)
+    _check_team(home, config)
     made = _create(request, options, place, config, home)
     if detaching.detach:
         return _detach(made, config, detaching, as_json=shown.as_json)
     view = shown.open(made, config, "started", no_input=options.no_input)
     return _left(made, config, view, _drive(made, config, view, as_json=shown.as_json))
+
+
+def _check_team(home: Home | None, config: Config) -> None:
+    """Raise unless the team of a run is there.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if home is not None:
+        open_team(home.where).check_team(home.team or config.run.team)
 
 
 def _create(
@@ -403,6 +415,7 @@ def _run_pipeline(
     from bartack.cli.runs._pipeline import new_run  # noqa: PLC0415 - other programs start faster without it
     from bartack.pipeline.resume import describe_run  # noqa: PLC0415 - likewise
 
+    _check_team(home, load_config(workspace, options.sets))
     made_by = new_run(options, workspace, wait=shown.wait, detaching=detaching, home=home)
     with made_by as (made, config):
         if not detaching.detach:

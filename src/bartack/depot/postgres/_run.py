@@ -405,13 +405,15 @@ class PostgresRun(FileRun):
         Raises:
             DepotError: There is another run of this id.
         """
-        blobs = FetchedBlobs(str(self.path), RunSource(self._session, 0, self.name, TEAM))
-        keep_objects(self._session, TEAM, refs, blobs.verify)
-        keep_content(self._session, TEAM, program)
+        before = self._row()
+        team = self.team if before is None else before.team
+        blobs = FetchedBlobs(str(self.path), RunSource(self._session, 0, self.name, team))
+        keep_objects(self._session, team, refs, blobs.verify)
+        keep_content(self._session, team, program)
         with self._session.use() as connection, connection.transaction():
             made = connection.execute(
                 "SELECT bartack.submit(%s, %s, %s, %s, %s, %s)",
-                (self.id, TEAM, end.last, end.crc, lines, alive_us),
+                (self.id, team, end.last, end.crc, lines, alive_us),
             ).fetchone()
             row, known = self._found(), end
             rest: bytes | None = b""

@@ -134,6 +134,8 @@ def create_run(
         WorkspaceKeepError: Its workspace cannot be copied; no run was made.
     """
     plan = plan_run(request, workspace, config, sets, is_for_nodes=is_for_nodes)
+    if home is not None:
+        home = home._replace(team=home.team or config.run.team)
     plan = replace(plan, home=home, is_carried=is_carried)
     if note is not None:
         for text in plan.notes:

@@ -291,8 +291,8 @@ def test_the_team_of_everybody_is_shared_and_who_has_submitted_is_not_a_matter_o
 def test_an_object_is_kept_for_a_team_by_its_members_and_deleted_by_nodes(place: Place) -> None:
     key, other = "0" * 32, "1" * 32
     begin, keep = (
-        "SELECT bartack.begin_object(%s, sha256('x'), %s)",
-        "SELECT bartack.keep_object(%s, sha256('x'), 1, %s)",
+        "SELECT bartack.begin_object(%s, sha256('object'), %s)",
+        "SELECT bartack.keep_object(%s, sha256('object'), 1, %s)",
     )
     for statement in (begin, keep):
         for login in ("blue_user", "blue_node", "red_reader"):
@@ -468,13 +468,13 @@ def test_a_node_takes_only_runs_of_its_teams_and_others_do_not_keep_them_from_it
 @pytest.mark.requirement("fleet-no-node")
 @pytest.mark.parametrize("has_role", [True, False])
 def test_a_run_whose_team_no_node_serves_names_the_team_and_what_to_grant(
-    place: Place, has_role: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, has_role: bool
 ) -> None:
     pool, team = ("of-red", "blue") if has_role else ("of-red-alone", "green")
     run_id = f"run-20260101-000000-{uuid4().hex[:8]}"
     if not has_role:
         place.admin.rows("INSERT INTO bartack.team (name) VALUES ('green')")
-        place.logins["green_user"] = place.database
+        monkeypatch.setitem(place.logins, "green_user", place.database)
     run = place.submit(f"{team}_user", team, run_id)
     place(f"{team}_user").rows("SELECT bartack.enqueue(%s, %s, 0, NULL)", run, pool)
     place.join_fleet("red_node", pool)
@@ -496,6 +496,8 @@ def test_a_run_whose_team_no_node_serves_names_the_team_and_what_to_grant(
         served = Upkeep(Team(Elsewhere(url_of(place, "blue_user")))).wait_of(run_id)
         assert served is not None
         assert served.text == "queued: it waits for a free node"
+    place.admin.rows("DELETE FROM bartack.run WHERE no = %s", run)
+    place.admin.rows("DELETE FROM bartack.team WHERE name = 'green'")
 
 
 def test_a_node_is_drained_by_members_of_its_role_only(place: Place) -> None:
