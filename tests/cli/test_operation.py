@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -110,6 +111,58 @@ def test_settings_choose_the_team_and_the_nodes_of_a_run(
     assert database.shared.rows("SELECT team, pool, needs, priority FROM bartack.schedule") == [
         ("slow", "batch", ["gpu"], 5)
     ]
+
+
+@pytest.mark.requirement("fork-keeps-its-nodes")
+def test_a_fork_is_for_the_nodes_of_the_run_that_it_was_forked_from(
+    run: Call, database: Database, on: tuple[str, str], place: Path
+) -> None:
+    (place / "bartack.toml").write_text('[run]\npool = "settings"\npriority = 3\n', encoding="utf-8")
+    run("teams", "set", "slow", *on)
+    assert run("run", *on, "--here", "--team", "slow", "main.py", "Ann").returncode == 0
+    ((origin,),) = database.shared.rows("SELECT id FROM bartack.run")
+    (place / "bartack.toml").unlink()
+
+    def forked(*words: str) -> list[tuple[object, ...]]:
+        done = run("fork", origin, "--at", "1", *on)
+        assert done.returncode == 0, done.stderr
+        made = done.stdout.strip()
+        resumed = run("resume", made, *on, "--detach", *words)
+        assert resumed.returncode == 0, resumed.stderr
+        return database.shared.rows(
+            "SELECT r.team, o.pool, o.needs, o.priority FROM bartack.owner o JOIN bartack.run r ON r.no = o.run WHERE r.id = %s",
+            made,
+        )
+
+    assert forked() == [("slow", "settings", [], 3)], "no node was given the first run"
+    database.shared.rows(
+        "UPDATE bartack.owner SET pool = 'batch', needs = '{gpu}', priority = 5 FROM bartack.run r "
+        "WHERE r.no = run AND r.id = %s",
+        origin,
+    )
+    assert forked() == [("slow", "batch", ["gpu"], 5)]
+    assert forked("--pool", "fast", "--need", "tpu") == [("slow", "fast", ["tpu"], 5)]
+
+
+@pytest.mark.requirement("environment-strict-label")
+def test_a_strict_run_needs_a_node_with_its_python(
+    run: Call, database: Database, on: tuple[str, str], place: Path
+) -> None:
+    mine = f"python:{sys.version_info.major}.{sys.version_info.minor}"
+    needs = "SELECT needs FROM bartack.owner ORDER BY run DESC LIMIT 1"
+    for rule, labels in (("same", ["gpu"]), ("strict", ["gpu", mine])):
+        (place / "bartack.toml").write_text(f'[run]\nenvironment = "{rule}"\n', encoding="utf-8")
+        run_id = submit(run, on, "--need", "gpu")
+        assert database.shared.rows(needs) == [(labels,)]
+
+    database.shared.rows(
+        "SELECT bartack.join_fleet('alpha', gen_random_uuid(), 'boot', '0', 4, 60, ARRAY['default'], '{gpu,python:2.7}', 1, 3)"
+    )
+    assert f"no node of pool 'default' has the label '{mine}'" in run("status", run_id).stdout
+
+    database.shared.rows("UPDATE bartack.owner SET needs = '{gpu,python:2.7}'")
+    assert run("resume", run_id, *on, "--detach").returncode == 0
+    assert database.shared.rows(needs) == [(["gpu", mine],)], "an update may have recorded another version"
 
 
 @pytest.mark.requirement("runs-have-a-team")

@@ -22,6 +22,7 @@ from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
 from bartack.depot.elsewhere import Elsewhere, without_database
 from bartack.errors import ConfigError, UsageError
+from bartack.runtime.program.environment import python_label
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
@@ -225,8 +226,7 @@ def node_telemetry(*, wanted: bool) -> Generator[Telemetry]:
 
 def own_labels() -> tuple[str, ...]:
     """The labels that every node has by itself."""
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"os:{sys.platform}", f"arch:{platform.machine()}", f"python:{version}"
+    return f"os:{sys.platform}", f"arch:{platform.machine()}", python_label(platform.python_version())
 
 
 _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)

@@ -10,12 +10,16 @@ from bartack.config.load import kept_sets, load_elsewhere, load_kept_config
 from bartack.depot.shown import shown_runs
 from bartack.depot.taken import Queueing
 from bartack.errors import DepotError, UsageError
+from bartack.runtime.program.environment import is_of_version, labels_of
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bartack.config.sections import RunConfig
     from bartack.depot.team import Team
+    from bartack.runtime.state.entries import RunCreated
 
 
 def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
@@ -55,16 +59,24 @@ def complete_queueing(run: RunDir, team: Team, given: Queueing) -> Queueing:
     For a run that no node was ever given, that is as the run that it was forked from, or as the settings say that are kept with it.
     Its nodes also need the labels of what it uses.
     """
-    state = read_state(run) if team.queueing(run.id) is None else None
-    if state is None or state.run is None:
+    created = read_state(run).run
+    before = team.queueing(run.id)
+    if created is None:
         return given._replace(needs=given.needs or None)
-    first = team.queueing(state.run.forked_from) or _kept_queueing(run)
+    first = before or team.queueing(created.forked_from) or _kept_queueing(run)
+    own = created.needs if before is None else ()
     return Queueing(
         first.pool if given.pool is None else given.pool,
         first.priority if given.priority is None else given.priority,
-        [*dict.fromkeys((*(given.needs or first.needs or ()), *state.run.needs))],
+        _with_versions(created, (*(given.needs or first.needs or ()), *own)),
         given.begins,
     )
+
+
+def _with_versions(created: RunCreated, needs: Sequence[str]) -> list[str]:
+    """Labels with those of the versions that a run needs now: an update of its program may have recorded others."""
+    own = labels_of(created.environment_rule, created.environment)
+    return [*dict.fromkeys((*(label for label in needs if not own or not is_of_version(label)), *own))]
 
 
 def _kept_queueing(run: RunDir) -> Queueing:

@@ -33,7 +33,7 @@ from bartack.journal import Draft, Durability
 from bartack.runtime.hub.launch import check_telemetry
 from bartack.runtime.hub.machine import check_machine
 from bartack.runtime.program.check import check_sources
-from bartack.runtime.program.environment import Rule, read_lock
+from bartack.runtime.program.environment import Rule, labels_of, read_lock
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import pin, read_sources
 from bartack.runtime.program.source import find_program
@@ -166,6 +166,9 @@ def plan_run(
     sources = read_sources(finding.files, root, account)
     warnings = check_sources(sources, root) or finding.warnings
     needs = _check_agents(finding.agents, config, workspace, is_for_nodes=is_for_nodes)
+    rule = _rule_of(file, config)
+    if is_for_nodes:
+        needs = [*needs, *labels_of(rule, finding.environment)]
     check_telemetry(config)
     inside = find_enclosing(os.getpid())
     created = e.RunCreated(
@@ -178,7 +181,7 @@ def plan_run(
         seed=secrets.randbelow(2**32),
         no_input=request.no_input,
         environment=finding.environment,
-        environment_rule=_rule_of(file, config),
+        environment_rule=rule,
         argv=request.argv,
         project=config.project_name(workspace),
         inside="" if inside is None else inside.run,

@@ -24,6 +24,7 @@ Rule = Literal["same", "strict", "uv"]
 LOCK: Final = "uv.lock"
 PROJECT: Final = "pyproject.toml"
 _SETTING: Final = "bartack.toml: run.environment"
+_PYTHON: Final = "python:"
 _CREDENTIAL: Final = re.compile(rb"[a-z+]://[^/\s\"'@:]*:[^/\s\"'@]+@")
 
 
@@ -64,6 +65,25 @@ def check_environment(run_id: str, recorded: Mapping[str, str]) -> None:
     differences = find_differences(recorded)
     if differences:
         raise EnvironmentMismatchError(run_id, differences)
+
+
+def labels_of(rule: Rule, recorded: Mapping[str, str]) -> list[str]:
+    """The labels that a node must have to continue a run with these versions: others than its Python would be refused there.
+
+    Nodes have ``python:3.11`` by themselves. Which packages they have, they find out when they begin the run.
+    """
+    version = recorded.get("python", "")
+    return [python_label(version)] if rule == "strict" and version else []
+
+
+def python_label(version: str) -> str:
+    """The label of a node with this version of Python, of which the last part does not matter."""
+    return f"{_PYTHON}{'.'.join(version.split('.')[:2])}"
+
+
+def is_of_version(label: str) -> bool:
+    """Whether it is a label for a version of Python."""
+    return label.startswith(_PYTHON)
 
 
 def read_lock(rule: Rule, root: Path, account: Account | None = None) -> dict[str, bytes]:
