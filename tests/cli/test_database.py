@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from tests.pipeline.studio import Studio
 from tests.postgres import cluster, new_database
 
+from bartack import Run
+from bartack.depot import team
 from bartack.testing import Cable
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -152,6 +155,36 @@ def test_commands_reach_runs_of_a_database_that_no_process_runs(
     assert call("clean", "--yes", *on).returncode == 0
     assert call("status", *on).returncode == 0
     assert [*Path(home).glob("bartack/databases/*/.bartack/runs/run-*")] == []
+
+
+@pytest.mark.requirement("database-lists")
+def test_lists_have_all_open_questions_and_say_when_they_show_a_part(
+    run: Call, call: Call, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = ("--on", new_database())
+    (place / "asks.py").write_text(ASKS, encoding="utf-8")
+    assert run("run", *on, "--here", "main.py").returncode == 0
+    assert run("run", *on, "--here", "asks.py").returncode == 3
+    assert run("run", *on, "--here", "main.py").returncode == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "elsewhere"))
+    monkeypatch.setattr(team, "MOST_LISTED", 1)
+
+    asked = call("answer", *on)
+    assert "Continue?" in asked.stdout, "it is older than the newest run"
+    assert "of 3 runs" not in asked.stderr
+    listed = call("status", *on, "--json")
+    found = [one["run"] for one in json.loads(listed.stdout)]
+    assert len(found) == 2
+    assert found[1] in asked.stdout
+    assert "the newest, and all with an open question: 2 of 3 runs" in listed.stderr
+    assert [one.id for one in Run.list(on=on[1])] == found
+
+    everything = call("status", *on, "--limit", "3")
+    assert "3 runs" not in everything.stderr
+    assert everything.stdout.count("main.py") >= 2
+    assert "the newest 2 of 3 runs; list more with --limit N" in call("status", *on, "--limit", "2").stderr
+    assert "the newest 1 of 3 runs" in call("status", "-C", str(place), "--limit", "1").stderr
+    assert "[BT1002]" in call("status", "latest", "--limit", "1").stderr
 
 
 @pytest.mark.requirement("fleet-pipeline-here")

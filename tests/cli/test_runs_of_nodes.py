@@ -259,6 +259,41 @@ def test_a_time_needs_nodes(call: Call) -> None:
     assert "add --on DATABASE" in call("run", "--at", "22:00", "main.py").stderr
 
 
+@pytest.mark.requirement("fleet-retention")
+def test_a_run_that_no_hub_has_begun_is_deleted_by_name(
+    call: Call, database: Database, queued: str, on: tuple[str, str]
+) -> None:
+    refused = call("clean", queued, "--yes", *on)
+    assert "--unfinished includes it" in refused.stderr
+    assert call("clean", "--yes", *on).returncode == 0
+    assert state_of(database, queued) == "queued", "it has not ended"
+    assert call("clean", queued, "--unfinished", "--older-than", "1h", "--yes", *on).returncode == 0
+    assert state_of(database, queued) == "queued", "it is too young"
+
+    done = call("clean", queued, "--unfinished", "--yes", *on)
+
+    assert done.returncode == 0, done.stderr
+    assert queued in done.stdout
+    assert database.shared.rows("SELECT count(*) FROM bartack.run") == [(0,)]
+
+
+@pytest.mark.requirement("fleet-wakes-for-mail")
+def test_a_message_to_a_run_that_rests_says_that_a_node_continues_it(
+    call: Call, database: Database, queued: str, on: tuple[str, str]
+) -> None:
+    database.shared.rows("UPDATE bartack.owner SET state = 'resting'")
+
+    sent = call("mailbox", "send", queued, "box", "1", *on)
+
+    assert sent.returncode == 0, sent.stderr
+    assert "a node continues the run" in sent.stderr
+    assert "bartack resume" not in sent.stderr
+    assert state_of(database, queued) == "queued"
+    assert json.loads(call("mailbox", "send", queued, "box", "2", "--json", *on).stdout)["queued"]
+    database.shared.rows("UPDATE bartack.owner SET state = 'held'")
+    assert f"'bartack resume {queued}" in call("mailbox", "send", queued, "box", "3", *on).stderr
+
+
 def test_a_program_waits_for_the_next_end_of_a_run_that_it_has_given_back(
     run: Call, database: Database, on: tuple[str, str]
 ) -> None:

@@ -154,11 +154,27 @@ class Team:
         """
         check_version(self._session)
 
-    def ids(self) -> list[str]:
-        """The ids of the newest runs, the newest first."""
+    def ids(self, most: int = 0) -> list[str]:
+        """The ids of the newest runs, the newest first: of 1,000 if ``most`` is not more."""
         self.check()
-        rows = self._session.rows("SELECT id FROM bartack.run ORDER BY no DESC LIMIT %s", MOST_LISTED)
+        rows = self._session.rows(
+            "SELECT id FROM bartack.run ORDER BY no DESC LIMIT %s", max(most, MOST_LISTED)
+        )
         return [self._checked(row[0]) for row in rows]
+
+    def ids_that_ask(self) -> list[str]:
+        """The ids of all runs that have a question open, the newest first."""
+        rows = self._session.rows(
+            "SELECT r.id FROM bartack.run r JOIN bartack.owner o ON o.run = r.no "
+            "WHERE o.state <> 'over' AND position(%s::bytea IN r.summary) > 0 ORDER BY r.no DESC",
+            b'"questions":["',
+        )
+        return [self._checked(row[0]) for row in rows]
+
+    def count(self) -> int:
+        """How many runs there are."""
+        ((found,),) = self._session.rows("SELECT count(*) FROM bartack.run")
+        return int(found)
 
     def _checked(self, run_id: str) -> str:
         """An id from the database, which becomes the name of a directory."""
@@ -485,9 +501,12 @@ class Team:
         return count
 
 
-def listed(team: Team, runs: Path) -> Sequence[Path]:
-    """Directories for the runs of a database below ``runs``, so that they can be listed and read. What is gone there goes here."""
-    ids = team.ids()
+def listed(team: Team, runs: Path, most: int = 0) -> Sequence[Path]:
+    """Directories for the runs of a database below ``runs``, so that they can be listed and read. What is gone there goes here.
+
+    These are the newest ones, see ``Team.ids``, and all older ones that have a question open.
+    """
+    ids = [*dict.fromkeys((*team.ids(most), *team.ids_that_ask()))]
     known = set(ids)
     for path in runs.iterdir() if runs.is_dir() else ():
         if path.name not in known and path.name.startswith("run-"):

@@ -38,6 +38,11 @@ _WAIT: Final = (
     "LEFT JOIN bartack.node n ON n.id = o.node "
     "WHERE r.id = ANY (%s) AND (o.pool IS NOT NULL OR o.state = 'resting' AND o.fence = 1 AND r.summary IS NULL)"
 )
+_NO_SUMMARY: Final = (
+    "convert_to(json_build_object('status', 'interrupted', 'updated_at', "
+    "to_char(r.created AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))::text, 'UTF8')"
+)
+"""What lists show of a run that no hub has begun."""
 _ACTIVITY: Final = (
     "SELECT (SELECT count(*) FROM bartack.owner WHERE state = 'queued'), "  # noqa: S608 - of constants
     "coalesce((SELECT extract(epoch FROM clock_timestamp() - min(coalesce(queued, seen))) FROM bartack.owner "
@@ -207,10 +212,10 @@ class Upkeep:
         last = 0
         while True:
             rows = self._session.rows(
-                "SELECT r.no, r.id, r.summary, "
+                f"SELECT r.no, r.id, coalesce(r.summary, {_NO_SUMMARY}), "  # noqa: S608 - of constants
                 "(SELECT coalesce(sum(octet_length(j.lines)), 0)::bigint FROM bartack.journal j WHERE j.run = r.no) "
                 "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.no > %s "
-                "AND o.state <> 'owned' AND r.summary IS NOT NULL ORDER BY r.no LIMIT %s",
+                "AND o.state <> 'owned' ORDER BY r.no LIMIT %s",
                 last,
                 BATCH,
             )

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from bartack.cli.app._grouped import grouped
-from bartack.cli.app._options import ON, ON_GIVEN
+from bartack.cli.app._options import ON, ON_GIVEN, TOTAL
 from bartack.errors import DepotError, UsageError
 
 if TYPE_CHECKING:
@@ -324,5 +324,9 @@ def show_runs_of(context: click.Context, on: str) -> str:
                 return str(shown_place(where))
             case _:
                 pass
-    listed(team, runs)
+    if "limit" in context.params:
+        listed(team, runs, context.params["limit"] or 0)
+        context.meta[TOTAL] = team.count()
+    else:
+        listed(team, runs)
     return str(shown_place(where))

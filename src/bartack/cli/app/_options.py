@@ -25,6 +25,9 @@ ON: Final = "bartack.on"
 ON_GIVEN: Final = "bartack.on.given"
 """In the context of a command: the database that ``--on`` names."""
 
+TOTAL: Final = "bartack.total"
+"""In the context of a command with ``--limit``: how many runs the database has, of which the newest are listed."""
+
 
 def with_on(command: str) -> str:
     """A command for a run that is shown to a person, with the database of the current command."""

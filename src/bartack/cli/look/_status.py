@@ -20,7 +20,7 @@ from bartack.cli.app._database import (
     wait_of,
     waits_of,
 )
-from bartack.cli.app._options import json_option, with_on, write_json
+from bartack.cli.app._options import TOTAL, json_option, with_on, write_json
 from bartack.cli.app._runs import (
     QuestionFacts,
     ago,
@@ -37,7 +37,14 @@ from bartack.cli.app._runs import (
     short_path,
     workspace_option,
 )
-from bartack.cli.app._terminal import Screen, human_time, printable, printable_lines, usd_text
+from bartack.cli.app._terminal import (
+    Screen,
+    human_time,
+    printable,
+    printable_lines,
+    usd_text,
+    write_note,
+)
 from bartack.cli.look._failure import write_failure
 from bartack.cli.look._reading import FactsBeside, read_progress_of
 from bartack.core.clock import SystemClock
@@ -150,11 +157,25 @@ class RunFacts(msgspec.Struct):
 @click.option(
     "--since", metavar="AGE", help="With --all: include runs that ended within this time (default: 24h)."
 )
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    is_eager=True,
+    help="List the newest N runs; with --on, 1000 and older ones with an open question if it is not given.",
+)
 @shows_database
 @workspace_option
 @json_option
 def status(
-    run: str | None, since: str | None, workspace: str, *, everywhere: bool, watch: bool, as_json: bool
+    run: str | None,
+    since: str | None,
+    limit: int | None,
+    workspace: str,
+    *,
+    everywhere: bool,
+    watch: bool,
+    as_json: bool,
 ) -> None:
     """List the runs of the workspace and show the state of the newest one, or show the state of one run.
 
@@ -164,6 +185,10 @@ def status(
     With --all the command lists the runs of all your workspaces that are active, waiting, queued, held or interrupted, or that
     ended in the last 24 hours, and what each of them waits for.
     """
+    if limit is not None and (everywhere or watch or run is not None):
+        raise UsageError(
+            "bartack status", "--limit is for the list of runs; it goes with neither RUN nor --all"
+        )
     if everywhere:
         _list_everything(run, since, workspace, watch=watch, as_json=as_json)
         return
@@ -172,7 +197,7 @@ def status(
     if run is None and watch:
         run = "latest"
     if run is None:
-        _list(Path(workspace), as_json=as_json)
+        _list(Path(workspace), limit, as_json=as_json)
     elif watch and as_json:
         _follow(locate(run, workspace))
     elif watch:
@@ -199,8 +224,10 @@ def _show(run: RunDir, *, as_json: bool) -> None:
         show_run(Screen(sys.stdout), run, state, progress)
 
 
-def _list(workspace: Path, *, as_json: bool) -> None:
-    runs = list_runs(workspace)
+def _list(workspace: Path, limit: int | None, *, as_json: bool) -> None:
+    everything = list_runs(workspace)
+    runs = everything[:limit]
+    _note_others(len(runs), len(everything), limit)
     newest = None if as_json else next((run for run in runs if is_readable(run)), None)
     state, progress, problem = _try_reading(newest)
     found = [summarise(run, state if run is newest else None) for run in runs]
@@ -222,6 +249,18 @@ def _list(workspace: Path, *, as_json: bool) -> None:
             assert problem is not None
             raise problem
         show_run(screen, newest, state, progress)
+
+
+def _note_others(shown: int, here: int, limit: int | None) -> None:
+    """Report that there are more runs than are listed."""
+    total = max(here, click.get_current_context().meta.get(TOTAL, 0))
+    if shown < total:
+        which = (
+            f"the newest {shown}"
+            if limit is not None
+            else f"the newest, and all with an open question: {shown}"
+        )
+        write_note(f"{which} of {total} runs; list more with --limit N")
 
 
 def _try_reading(run: RunDir | None) -> tuple[State | None, Progress | None, BartackError | None]:

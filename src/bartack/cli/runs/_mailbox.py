@@ -168,17 +168,21 @@ def send(run: str, name: str, value: str, key: str, workspace: str, *, text: boo
     """Send VALUE, which is JSON, to a mailbox and print the id of the message. VALUE is read from stdin if it is missing or '-'.
 
     The message is durable when the command returns. If the run is not active, the message is stored and delivered when the run
-    is resumed.
+    is resumed. The nodes of a database resume one of theirs that rests at once.
     """
     check_name(name)
     found = locate_or_newest(run, workspace)
     encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
     sent, kept = send_message(found, name, encoded, key)
+    queued = kept and found.is_awaited()
     if as_json:
-        write_json({"run": found.id, "id": sent, "kept": kept})
+        more = {"queued": True} if queued else {}
+        write_json({"run": found.id, "id": sent, "kept": kept, **more})
     else:
         sys.stdout.write(f"{sent}\n")
-        if kept:
+        if queued:
+            write_note(f"stored for {found.id}; a node continues the run, which delivers it")
+        elif kept:
             resume = with_on(f"bartack resume {found.id}")
             write_note(f"stored for {found.id}, which is not active; '{resume}' delivers it")
 

@@ -37,7 +37,7 @@ def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
 
 
 def list_runs_on(on: str) -> list[RunDir]:
-    """The newest runs of a database, the newest first.
+    """The newest 1,000 runs of a database, and all older ones that have a question open, the newest first.
 
     Raises:
         DepotError: The database cannot be used.

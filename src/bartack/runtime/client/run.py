@@ -183,7 +183,7 @@ class Run(Closing):
 
         Args:
             workspace: The workspace.
-            on: The database whose runs are listed instead.
+            on: The database whose runs are listed instead: the newest 1,000, and all older ones that have a question open.
 
         Raises:
             DepotError: The database cannot be used.
