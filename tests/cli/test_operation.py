@@ -150,6 +150,7 @@ def test_a_strict_run_needs_a_node_with_its_python(
 ) -> None:
     mine = f"python:{sys.version_info.major}.{sys.version_info.minor}"
     needs = "SELECT needs FROM bartack.owner ORDER BY run DESC LIMIT 1"
+    run_id = ""
     for rule, labels in (("same", ["gpu"]), ("strict", ["gpu", mine])):
         (place / "bartack.toml").write_text(f'[run]\nenvironment = "{rule}"\n', encoding="utf-8")
         run_id = submit(run, on, "--need", "gpu")

@@ -167,8 +167,6 @@ def plan_run(
     warnings = check_sources(sources, root) or finding.warnings
     needs = _check_agents(finding.agents, config, workspace, is_for_nodes=is_for_nodes)
     rule = _rule_of(file, config)
-    if is_for_nodes:
-        needs = [*needs, *labels_of(rule, finding.environment)]
     check_telemetry(config)
     inside = find_enclosing(os.getpid())
     created = e.RunCreated(
@@ -191,7 +189,7 @@ def plan_run(
         run_uid=0 if account is None else account.uid,
         paths=finding.paths,
         start_key=request.start_key,
-        needs=needs,
+        needs=[*needs, *(labels_of(rule, finding.environment) if is_for_nodes else ())],
     )
     return Plan(
         sources=sources | read_lock(created.environment_rule, root, account),
