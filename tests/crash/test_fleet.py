@@ -44,6 +44,7 @@ class Fleet:
         self.url = new_database()
         self.database = Database(self.url)
         self.effects = folder / "effects"
+        self.gate = folder / "gate"
         self._folder = folder
         self._workspace = folder / "workspace"
         self._workspace.mkdir()
@@ -97,6 +98,22 @@ class Fleet:
     def submit(self, steps: int = STEPS) -> subprocess.Popen[bytes]:
         """Submit a run and follow it."""
         return self.start("run", "--on", self.url, PROGRAM.name, str(self.effects), str(steps))
+
+    def submit_beating(self) -> subprocess.Popen[bytes]:
+        """Submit a run whose step lasts until ``gate`` is there, and follow it."""
+        program = PROGRAM.with_name("beating.py")
+        (self._workspace / program.name).write_bytes(program.read_bytes())
+        return self.start("run", "--on", self.url, program.name, str(self.effects), str(self.gate))
+
+    def beats(self) -> dict[str, list[int]]:
+        """When each keeper has had its step at work, in nanoseconds."""
+        found: dict[str, list[int]] = {}
+        path = self.effects.with_name("effects.beats")
+        for line in path.read_text(encoding="ascii").splitlines() if path.exists() else []:
+            keeper, _, at_ns = line.partition(" ")
+            if at_ns:
+                found.setdefault(keeper, []).append(int(at_ns))
+        return found
 
     def submit_looking(self) -> subprocess.Popen[bytes]:
         """Submit a run that waits with a worker, a command and an agent, and follow it."""
@@ -261,6 +278,34 @@ def test_a_killed_hub_is_started_again_by_a_node(fleet: Fleet) -> None:
     os.kill(hub, signal.SIGKILL)
 
     fleet.check(follower, repeated=1)
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_node_whose_claim_was_lost_in_a_failover_is_gone_before_the_next_owner_begins(fleet: Fleet) -> None:
+    node = fleet.node("one")
+    follower = fleet.submit_beating()
+    until(lambda: bool(fleet.beats()), "the long step to be at work")
+    fleet.node("two")
+    # As the standby has it that took over: the claim of the first node is not there, and the node is. The second one claims later.
+    fleet.rows(
+        "UPDATE bartack.owner SET state = 'queued', refused = ARRAY[node], node = NULL, fence = fence - 1, alive = false, "
+        "due = clock_timestamp() + interval '2 s'"
+    )
+    fleet.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+    until(lambda: len(fleet.beats()) == 2, "the step to be at work again")
+    fleet.gate.touch()
+    assert follower.wait(LIMIT_S) == 0, fleet.output()
+    earlier, later = fleet.beats().values()
+    assert max(earlier) < min(later), "two owners were at work"
+    assert fleet.done() == ["first"]
+    assert node.poll() is None
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)], "no node was declared dead"
+    ((number,),) = fleet.database.shared.rows("SELECT no FROM bartack.run")
+    check_history(rows_of(fleet.database.shared, number))
 
 
 def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> None:

@@ -303,6 +303,7 @@ class NodeLink(Closing):
         life, self._life = os.pipe()
         self.fds = LinkFds(commits.detach(), calls.detach(), life)
         self._threads: list[threading.Thread] = []
+        self._is_cut = False
         self._is_closed = False
         self._closes = threading.Event()
         self._mutex = threading.Lock()
@@ -315,7 +316,7 @@ class NodeLink(Closing):
             JournalOwnershipLostError: The link is closed.
         """
         with self._mutex:
-            if self._is_closed:
+            if self._is_cut:
                 # The numbers of its descriptors may be those of others by now.
                 raise JournalOwnershipLostError("the run", "its node ends")
             yield self.fds
@@ -379,19 +380,27 @@ class NodeLink(Closing):
     def drain(self) -> None:
         """Ask the hub to stop when no step is in flight; one that has not begun yet finds it when it does."""
         with self._mutex:
-            if not self._is_closed:
+            if not self._is_cut:
                 os.write(self._life, b"x")
 
-    def close(self) -> None:
-        """End the link: a hub that still runs kills itself."""
+    def cut(self) -> None:
+        """Have a hub that still runs kill itself, and wait for nothing; ``close`` has to follow."""
         with self._mutex:
-            if self._is_closed:
+            if self._is_cut:
                 return
-            self._is_closed = True
+            self._is_cut = True
             self._closes.set()
             if self.fds.life >= 0:
                 self._close_theirs()
             os.close(self._life)
+
+    def close(self) -> None:
+        """End the link: a hub that still runs kills itself."""
+        self.cut()
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
         for end in (self._commits, self._calls):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

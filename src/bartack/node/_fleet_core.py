@@ -3,7 +3,11 @@
 Facts are answers of the database, ends of hubs and signals. ``fleet.py`` carries the statements and actions out, in their order. A
 statement that the database does not answer is reported by ``no_answer``, and the next ``look`` asks for what is needed then. Every
 statement bears that its answer was lost. A claim whose answer was lost has left a run that the node owns and does not know: the
-next claim is answered with everything that the node owns.
+next claim is answered with everything that the node owns. A node without room asks for that list alone.
+
+**A run that is missing in the list is lost**: a server that has taken over may not know the claim, and another node may begin the
+same step at any moment. So its hub is killed at once, with its tree, and nothing is given back: the fence may be that of another
+owner by now. What notices the loss sooner (``depot/fleet.py``) reports it by ``lost``.
 
 ``LOCAL_CHANGES`` is the table of what the node is to itself. *Holding* is not its decision: the processes of its runs stand still
 by themselves when the lease is over. The node takes nothing meanwhile, and stops the processes when that lasts too long.
@@ -131,6 +135,10 @@ class ClaimRuns(NamedTuple):
     most: int
 
 
+class ListRuns(NamedTuple):
+    """Ask what the node owns; ``owns`` must follow."""
+
+
 class GiveBack(NamedTuple):
     """End the ownership of a run; ``given_back`` must follow."""
 
@@ -166,6 +174,12 @@ class KillRun(NamedTuple):
     run: Taken
 
 
+class ForgetRun(NamedTuple):
+    """Nothing of a run that was lost is left on this machine."""
+
+    run: Taken
+
+
 class EndLife(NamedTuple):
     """The node is dead, and its runs are gone: close what belongs to this life. The next one begins with ``Join``."""
 
@@ -176,8 +190,8 @@ class Note(NamedTuple):
     text: str
 
 
-Statement: TypeAlias = Join | ClaimRuns | GiveBack
-Action: TypeAlias = BeginRun | StopRun | HurryRun | KillRun | EndLife | Note
+Statement: TypeAlias = Join | ClaimRuns | ListRuns | GiveBack
+Action: TypeAlias = BeginRun | StopRun | HurryRun | KillRun | ForgetRun | EndLife | Note
 Output: TypeAlias = Statement | Action
 
 
@@ -188,12 +202,14 @@ class _Owned:
         run: Which.
         end: What becomes of it, once the work on it has ended.
         is_held: The node has stopped it because it had stood still for too long.
+        is_lost: The database does not have this node as its owner any more.
     """
 
     def __init__(self, run: Taken) -> None:
         self.run = run
         self.end: GiveBack | None = None
         self.is_held = False
+        self.is_lost = False
 
 
 class FleetCore:
@@ -268,8 +284,12 @@ class FleetCore:
         self._out.append(ClaimRuns(self._slots))
 
     def owns(self, runs: Sequence[Taken]) -> None:
-        """The answer to a claim. What an earlier claim has left, whose answer was lost, is begun, too."""
+        """All that the node owns. What an earlier claim has left, whose answer was lost, is begun; what is missing is lost."""
         self._answered()
+        there = {(run.no, run.fence) for run in runs}
+        for owned in [*self._owned.values()]:
+            if owned.end is None and (owned.run.no, owned.run.fence) not in there:
+                self.lost(owned.run.no, owned.run.fence, "the database has another owner of it, or none")
         for run in runs:
             if run.no in self._owned or self.state == "ending":
                 continue
@@ -278,6 +298,18 @@ class FleetCore:
                 self._out += [Note(f"{run.id} begins here"), BeginRun(run)]
             else:
                 owned.end = GiveBack(run, _queued(run, "its node stops"))
+
+    def lost(self, run: int, fence: int, why: str) -> None:
+        """This ownership of a run is gone, though the node is not dead: end what is left of it here, and forget the run."""
+        owned = self._owned.get(run)
+        if owned is None or owned.run.fence != fence or owned.is_lost or owned.end is not None:
+            return
+        if self.state != "ending":
+            owned.is_lost = True
+            self._out += [
+                Note(f"{owned.run.id} is lost, and its processes are killed: {why}"),
+                KillRun(owned.run),
+            ]
 
     def given_back(self, run: Taken, outcome: str | None) -> None:
         """The answer to a ``GiveBack``: the state of the run, or ``None`` if it had another owner already."""
@@ -303,8 +335,10 @@ class FleetCore:
         owned = self._owned.get(run.no)
         if owned is None or owned.run.fence != run.fence:
             return
-        if self.state == "ending":
+        if self.state == "ending" or owned.is_lost:
             del self._owned[run.no]
+            if self.state != "ending":
+                self._out.append(ForgetRun(run))
             self._settle()
         else:
             owned.end = self._decide(owned, end, now)
@@ -392,7 +426,7 @@ class FleetCore:
     def _stop_all(self, how: type[StopRun | HurryRun], *, is_held: bool = False) -> None:
         for owned in self._owned.values():
             owned.is_held = owned.is_held or is_held
-            if owned.end is None:
+            if owned.end is None and not owned.is_lost:
                 self._out.append(how(owned.run))
 
     def _kill_all(self, now: Moment) -> None:
@@ -415,6 +449,11 @@ class FleetCore:
         free = self._slots - len(self._owned)
         if self.state == "live" and free > 0:
             self._out.append(ClaimRuns(free))
+        elif self.state in {"live", "draining"} and self._late_since is None and self._is_at_work():
+            self._out.append(ListRuns())
+
+    def _is_at_work(self) -> bool:
+        return any(owned.end is None and not owned.is_lost for owned in self._owned.values())
 
     def _settle(self) -> None:
         """Take the step that waits for the last run to be gone."""

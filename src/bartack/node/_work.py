@@ -66,6 +66,8 @@ def spawn_linked(
     order: HubOrder,
     log: int,
     report: int,
+    *,
+    hold_s: float,
 ) -> HubProcess:
     """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
     with link.starting() as fds:
@@ -85,6 +87,7 @@ def spawn_linked(
             "sets": list(order.sets),
             "rest_after_s": order.rest_after_s,
             "lease": lease,
+            "hold_s": hold_s,
             "link": list(fds),
             "fence": fence,
             "prepared": prepared,
@@ -116,7 +119,7 @@ class RunWork:
         rest_after_s: The hub stops when there is nothing to do for longer than this.
         say: Takes a line about what the node does.
         ended: Called in the thread when the work is over.
-        hold_s: See ``NodeLink``.
+        hold_s: How long the run stands still before its hub gives up; see also ``NodeLink``.
     """
 
     def __init__(
@@ -179,6 +182,13 @@ class RunWork:
             if self._link is not None:
                 self._link.close()
 
+    def cut(self) -> None:
+        """Have its hub kill itself, from any thread, and wait for nothing; ``kill`` follows."""
+        with self._mutex:
+            self._stops.set()
+            if self._link is not None:
+                self._link.cut()
+
     def join(self, timeout_s: float) -> bool:
         """Wait until the work is over, no longer than this; returns whether it is."""
         self._thread.join(timeout_s)
@@ -225,7 +235,8 @@ class RunWork:
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, run.path), self._call, self._hold_s)
-        spawn = partial(spawn_linked, link, taken.fence, self._lease, interpreter.python, prepared)
+        mine = link, taken.fence, self._lease, interpreter.python, prepared
+        spawn = partial(spawn_linked, *mine, hold_s=self._hold_s)
         hubs = RealHubs(interpreter.environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
         ending: Ending | None = None
