@@ -5,7 +5,7 @@ statement that the database does not answer is reported by ``no_answer``, and th
 statement bears that its answer was lost. A claim whose answer was lost has left a run that the node owns and does not know: the
 next claim is answered with everything that the node owns. A node without room asks for that list alone.
 
-**A run that is missing in the list is lost**: a server that has taken over may not know the claim, and another node may begin the
+**A run that is missing in the list is lost**: a server that has taken over might lack the claim, and another node may begin the
 same step at any moment. So its hub is killed at once, with its tree, and nothing is given back: the fence may be that of another
 owner by now. What notices the loss sooner (``depot/fleet.py``) reports it by ``lost``.
 
