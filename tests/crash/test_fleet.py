@@ -308,6 +308,44 @@ def test_a_node_whose_claim_was_lost_in_a_failover_is_gone_before_the_next_owner
     check_history(rows_of(fleet.database.shared, number))
 
 
+@pytest.mark.requirement("fleet-damaged")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE bartack.journal SET lines = overlay(lines PLACING '\\x7e' FROM 40) WHERE seq = 1",
+        "INSERT INTO bartack.journal SELECT run, last + 1, last + 1, fence, 7, 'another\n' "
+        "FROM bartack.journal ORDER BY seq DESC LIMIT 1",
+    ],
+    ids=["before a node takes it", "while a node runs it"],
+)
+def test_a_run_whose_journal_is_damaged_in_the_database_is_held_at_once(fleet: Fleet, damage: str) -> None:
+    is_early = damage.startswith("UPDATE")
+    if not is_early:
+        fleet.node("one")
+    follower = fleet.submit_beating()
+    is_there = (
+        fleet.beats
+        if not is_early
+        else lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'queued'")
+    )
+    until(lambda: bool(is_there()), "the run")
+    fleet.rows(damage)
+    before = fleet.rows("SELECT * FROM bartack.journal ORDER BY seq")
+    if is_early:
+        fleet.node("one")
+    fleet.gate.touch()
+
+    until(lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'held'"), "the run to be held")
+
+    ((fence, strikes, refused, reason),) = fleet.rows(
+        "SELECT fence, strikes, refused, reason FROM bartack.owner"
+    )
+    assert (fence, strikes, refused) == (3, 0, []), "it was owned once, and neither retried nor refused"
+    assert "bartack db check run-" in str(reason)
+    assert fleet.rows("SELECT * FROM bartack.journal ORDER BY seq") == before
+    assert follower.wait(LIMIT_S) != 0
+
+
 def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> None:
     fleet.node("one")
     fleet.node("two")

@@ -32,7 +32,7 @@ from bartack.depot.postgres._rewound import Kept, fences_of
 from bartack.depot.postgres._run import Marked, PostgresRun
 from bartack.depot.postgres._schema import VERSION, check_version
 from bartack.depot.taken import HOLD_S, FleetFacts, Taken
-from bartack.errors import BartackError, BlobTooLargeError, JournalOwnershipLostError
+from bartack.errors import BartackError, BlobTooLargeError, JournalOwnershipLostError, NodeLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
@@ -257,6 +257,15 @@ class Fleet(Closing):
         write_elsewhere(path, Elsewhere(NODE))
         PostgresRun(path, self.database).bring_here(is_owner=True)
         return path
+
+    def begin(self, run: Taken) -> None:
+        """Something of a run is executed from now on: if the node dies, that may be the fault of the run.
+
+        Raises:
+            NodeLostError: It has another owner, or none.
+        """
+        if not self._session.rows("SELECT 1 WHERE bartack.begun(%s, %s)", run.no, run.fence):
+            raise NodeLostError(run.id, "it has another owner")
 
     def take(self, run: Taken, directory: Path, commit: Commit, answer: Answer) -> None:
         """Keep a commit of a run; ``answer`` is called when it is known what became of it."""

@@ -33,6 +33,7 @@ from bartack.errors import (
     BlobMissingError,
     BlobTooLargeError,
     DepotUnavailableError,
+    JournalCorruptError,
     JournalOwnershipLostError,
     JournalPoisonedError,
     NodeLostError,
@@ -286,6 +287,7 @@ class NodeLink(Closing):
     Attributes:
         fds: The hub's ends, until it has them.
         given_up: What was away for too long, so that the hub has to end.
+        damaged: What is wrong with the journal of the run, so that a person has to look.
 
     Args:
         take: Takes a commit, and calls its second argument when it is known what became of it, in whatever thread.
@@ -295,6 +297,7 @@ class NodeLink(Closing):
 
     def __init__(self, take: Callable[[Commit, Answer], None], call: Calls, hold_s: float = HOLD_S) -> None:
         self.given_up: DepotUnavailableError | None = None
+        self.damaged: JournalCorruptError | None = None
         self._take = take
         self._call = call
         self._hold_s = hold_s
@@ -347,6 +350,8 @@ class NodeLink(Closing):
         elif error is not None:
             if isinstance(error, DepotUnavailableError):
                 self.given_up = error
+            elif isinstance(error, JournalCorruptError):
+                self.damaged = error
             outcome = ["failed", str(error)]
         with suppress(OSError):  # the hub is gone
             _send(self._commits, outcome)

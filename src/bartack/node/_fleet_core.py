@@ -119,7 +119,13 @@ class Rewound(NamedTuple):
     why: str
 
 
-WorkEnd: TypeAlias = HubEnded | Postponed | CannotRun | Rewound
+class Damaged(NamedTuple):
+    """Its journal is damaged in the database, where every node reads the same: likewise."""
+
+    why: str
+
+
+WorkEnd: TypeAlias = HubEnded | Postponed | CannotRun | Rewound | Damaged
 
 
 # Statements for the database.
@@ -233,6 +239,8 @@ class FleetCore:
         self._policy = policy or Policy()
         self._hold_s = hold_s
         self._owned: dict[int, _Owned] = {}
+        self._waits: dict[int, int] = {}
+        """How often in a row this machine has lacked something that a run needs."""
         self._late_since: float | None = None
         self._drain_s = drain_s
         self._drains_since: float | None = None
@@ -353,7 +361,7 @@ class FleetCore:
             case CannotRun(why):
                 self._note(f"{run.id} cannot run here: {why}")
                 return GiveBack(run, _queued(run, why), refuses=True)
-            case Rewound(why):
+            case Rewound(why) | Damaged(why):
                 return GiveBack(run, Verdict(state="held", strikes=run.strikes, reason=why))
             case HubEnded(_, _, ending, _) if ending.problem:
                 return self._decide(owned, CannotRun(ending.problem), now)
@@ -373,8 +381,11 @@ class FleetCore:
         if not has_recorded and (owned.is_held or self._late_since is not None):
             # Its hub has ended because the lease was gone, which is not the fault of the run.
             return Verdict(state="queued", strikes=strikes, reason="the database was away for too long")
-        standing = Standing(job=end.job, state="owned", strikes=strikes, progress=end.before)
+        number, waits = owned.run.no, self._waits.pop(owned.run.no, 0)
+        standing = Standing(job=end.job, state="owned", strikes=strikes, waits=waits, progress=end.before)
         verdict = judge(standing, ending, now.us, self._policy)
+        if verdict.waits:
+            self._waits[number] = verdict.waits
         # Only a finished step clears the strikes: a run may take hosts down with a clean stop in between.
         return replace(verdict, strikes=strikes) if ending.stop in STOPPED else verdict
 

@@ -13,6 +13,7 @@ from bartack.node._fleet_core import (
     BeginRun,
     CannotRun,
     ClaimRuns,
+    Damaged,
     EndLife,
     FleetCore,
     ForgetRun,
@@ -197,6 +198,34 @@ def test_a_run_that_dies_without_progress_gets_a_strike_and_one_with_progress_do
         core.look(at(2), VALID)
         (wanted,) = given_back(core)
         assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", strikes)
+
+
+@pytest.mark.requirement("fleet-damaged")
+def test_a_run_with_a_damaged_journal_is_held_at_once_and_not_refused() -> None:
+    core = a_node(a_run(strikes=1))
+    core.work_ended(a_run(strikes=1), Damaged("entry 3 is damaged; restore it"), at(1))
+
+    core.look(at(2), VALID)
+
+    (wanted,) = given_back(core)
+    assert (wanted.verdict.state, wanted.verdict.reason) == ("held", "entry 3 is damaged; restore it")
+    assert (wanted.refuses, wanted.verdict.strikes) == (False, 1)
+
+
+@pytest.mark.requirement("strikes-apart")
+def test_a_node_that_lacks_something_waits_longer_each_time_and_gives_no_strike() -> None:
+    core, dues = a_node(), list[int]()
+    for fence in range(2, 5):
+        run = a_run(fence=fence, strikes=1)
+        core.owns([run])
+        core.work_ended(run, ended("disk", progress=3, before=3), at(1))
+        core.look(at(1), VALID)
+        (wanted,) = given_back(core)
+        core.given_back(run, "queued")
+        assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", 1)
+        dues.append(wanted.verdict.due_us)
+
+    assert dues == sorted(set(dues))
 
 
 def test_a_clean_stop_clears_no_strikes_and_a_finished_step_does() -> None:

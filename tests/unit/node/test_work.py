@@ -19,12 +19,13 @@ from bartack.depot.taken import Taken
 from bartack.errors import (
     DepotError,
     DepotUnavailableError,
+    JournalCorruptError,
     JournalFullError,
     JournalLockedError,
     JournalLostError,
 )
 from bartack.node._environments import Environments
-from bartack.node._fleet_core import CannotRun, Postponed, Rewound, WorkEnd
+from bartack.node._fleet_core import CannotRun, Damaged, Postponed, Rewound, WorkEnd
 from bartack.node._work import RunWork, spawn_linked
 from bartack.runtime.client.start_hub import HubOrder
 from bartack.runtime.hub.serve import Instructions
@@ -103,6 +104,17 @@ def test_a_hub_learns_from_its_node_how_long_it_may_stand_still(tmp_path: Path) 
 
     read = msgspec.json.decode(out.read_bytes(), type=Instructions)
     assert (read.hold_s, read.lease, read.fence) == (4000.0, lease, 2)
+
+
+@pytest.mark.requirement("fleet-damaged")
+def test_a_journal_that_is_damaged_in_the_database_is_for_a_person_and_not_for_other_nodes(
+    tmp_path: Path,
+) -> None:
+    end = end_of(JournalCorruptError("the database: run", 7, "checksum does not match"), tmp_path)
+
+    assert isinstance(end, Damaged)
+    assert "checksum does not match" in end.why
+    assert f"bartack db check {RUN.id}" in end.why
 
 
 def test_entries_that_the_database_has_lost_are_for_a_person(tmp_path: Path) -> None:
