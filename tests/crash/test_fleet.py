@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.history import check_history, rows_of
@@ -362,6 +363,95 @@ def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> N
     since = fleet.rows("SELECT since FROM bartack.awake")
     assert since != before, "the crash was noted"
     assert since
+
+
+class Refusal(NamedTuple):
+    """How a database comes to refuse what nodes write.
+
+    Attributes:
+        begins: Statements after which it does.
+        ends: Statements after which it does not any more.
+        holds: Whether beats are refused, too, so that runs stand still.
+    """
+
+    begins: tuple[str, ...]
+    ends: tuple[str, ...]
+    holds: bool = True
+
+
+CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+ALTER = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I {} default_transaction_read_only {}', current_database()); END $$"
+REFUSALS = {
+    "the database is read-only": Refusal((ALTER.format("SET", "= on"), CUT), (ALTER.format("RESET", ""),)),
+    "the server is read-only": Refusal(
+        ("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"),
+        ("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"),
+    ),
+    "its disk is full": Refusal(
+        (
+            "CREATE SEQUENCE public.tried",
+            "CREATE FUNCTION public.is_full() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
+            "PERFORM nextval('public.tried'); "
+            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$",
+            "CREATE TRIGGER is_full BEFORE INSERT ON bartack.journal FOR EACH ROW EXECUTE FUNCTION public.is_full()",
+        ),
+        ("DROP TRIGGER is_full ON bartack.journal",),
+        holds=False,
+    ),
+}
+
+
+@pytest.mark.requirement("fleet-refused-writes")
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=list(REFUSALS))
+def test_a_database_that_takes_no_writes_is_waited_for_like_one_that_is_away(
+    fleet: Fleet, refusal: Refusal
+) -> None:
+    fleet.node("one")
+    fleet.node("two")
+    follower = fleet.submit()
+    fleet.owning()
+    fleet.rows("SET default_transaction_read_only = off")  # for the connection of this test
+    try:
+        for statement in refusal.begins:
+            fleet.rows(statement)
+        if refusal.holds:
+            until(lambda: "stands still" in fleet.hub_log(), "the run to stand still")
+        else:
+            until(
+                lambda: fleet.rows("SELECT 1 FROM public.tried WHERE last_value > 2"),
+                "commits that are refused",
+            )
+        before = len(fleet.done())
+    finally:
+        for statement in refusal.ends:
+            fleet.rows(statement)
+
+    assert before < STEPS
+    fleet.check(follower, repeated=0)
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)]
+    assert fleet.rows("SELECT strikes, reason FROM bartack.owner") == [(0, "")]
+
+
+@pytest.mark.requirement("fleet-cloned-seat")
+def test_a_node_in_a_copy_of_the_directory_of_a_live_one_declares_none_dead(fleet: Fleet) -> None:
+    node = fleet.node("one")
+    follower = fleet.submit_beating()
+    until(lambda: bool(fleet.beats()), "the long step to be at work")
+    before = fleet.rows("SELECT state, node, fence FROM bartack.owner")
+    subprocess.run(["cp", "-a", str(fleet.seat("one")), str(fleet.seat("two"))], check=True)
+
+    fleet.node("two")
+
+    assert fleet.rows("SELECT count(*), count(DISTINCT seat) FROM bartack.node") == [(2, 1)]
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)]
+    assert fleet.rows("SELECT state, node, fence FROM bartack.owner") == before
+    fleet.gate.touch()
+    assert follower.wait(LIMIT_S) == 0, fleet.output()
+    assert len(fleet.beats()) == 1, "the step was executed once"
+    assert node.poll() is None
 
 
 @pytest.mark.requirement("fleet-credentials")
