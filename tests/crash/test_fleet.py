@@ -395,7 +395,7 @@ REFUSALS = {
             "CREATE SEQUENCE public.tried",
             "CREATE FUNCTION public.is_full() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
             "PERFORM nextval('public.tried'); "
-            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$",
+            "RAISE EXCEPTION 'could not extend a file' USING ERRCODE = 'disk_full'; END $$",
             "CREATE TRIGGER is_full BEFORE INSERT ON bartack.journal FOR EACH ROW EXECUTE FUNCTION public.is_full()",
         ),
         ("DROP TRIGGER is_full ON bartack.journal",),
