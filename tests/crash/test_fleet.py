@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.history import check_history, rows_of
@@ -44,6 +45,7 @@ class Fleet:
         self.url = new_database()
         self.database = Database(self.url)
         self.effects = folder / "effects"
+        self.gate = folder / "gate"
         self._folder = folder
         self._workspace = folder / "workspace"
         self._workspace.mkdir()
@@ -97,6 +99,22 @@ class Fleet:
     def submit(self, steps: int = STEPS) -> subprocess.Popen[bytes]:
         """Submit a run and follow it."""
         return self.start("run", "--on", self.url, PROGRAM.name, str(self.effects), str(steps))
+
+    def submit_beating(self) -> subprocess.Popen[bytes]:
+        """Submit a run whose step lasts until ``gate`` is there, and follow it."""
+        program = PROGRAM.with_name("beating.py")
+        (self._workspace / program.name).write_bytes(program.read_bytes())
+        return self.start("run", "--on", self.url, program.name, str(self.effects), str(self.gate))
+
+    def beats(self) -> dict[str, list[int]]:
+        """When each keeper has had its step at work, in nanoseconds."""
+        found: dict[str, list[int]] = {}
+        path = self.effects.with_name("effects.beats")
+        for line in path.read_text(encoding="ascii").splitlines() if path.exists() else []:
+            keeper, _, at_ns = line.partition(" ")
+            if at_ns:
+                found.setdefault(keeper, []).append(int(at_ns))
+        return found
 
     def submit_looking(self) -> subprocess.Popen[bytes]:
         """Submit a run that waits with a worker, a command and an agent, and follow it."""
@@ -263,6 +281,72 @@ def test_a_killed_hub_is_started_again_by_a_node(fleet: Fleet) -> None:
     fleet.check(follower, repeated=1)
 
 
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_node_whose_claim_was_lost_in_a_failover_is_gone_before_the_next_owner_begins(fleet: Fleet) -> None:
+    node = fleet.node("one")
+    follower = fleet.submit_beating()
+    until(lambda: bool(fleet.beats()), "the long step to be at work")
+    fleet.node("two")
+    # As the standby has it that took over: the claim of the first node is not there, and the node is. The second one claims later.
+    fleet.rows(
+        "UPDATE bartack.owner SET state = 'queued', refused = ARRAY[node], node = NULL, fence = fence - 1, alive = false, "
+        "due = clock_timestamp() + interval '2 s'"
+    )
+    fleet.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+    until(lambda: len(fleet.beats()) == 2, "the step to be at work again")
+    fleet.gate.touch()
+    assert follower.wait(LIMIT_S) == 0, fleet.output()
+    earlier, later = fleet.beats().values()
+    assert max(earlier) < min(later), "two owners were at work"
+    assert fleet.done() == ["first"]
+    assert node.poll() is None
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)], "no node was declared dead"
+    ((number,),) = fleet.database.shared.rows("SELECT no FROM bartack.run")
+    check_history(rows_of(fleet.database.shared, number))
+
+
+@pytest.mark.requirement("fleet-damaged")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE bartack.journal SET lines = overlay(lines PLACING '\\x7e' FROM 40) WHERE seq = 1",
+        "INSERT INTO bartack.journal SELECT run, last + 1, last + 1, fence, 7, 'another\n' "
+        "FROM bartack.journal ORDER BY seq DESC LIMIT 1",
+    ],
+    ids=["before a node takes it", "while a node runs it"],
+)
+def test_a_run_whose_journal_is_damaged_in_the_database_is_held_at_once(fleet: Fleet, damage: str) -> None:
+    is_early = damage.startswith("UPDATE")
+    if not is_early:
+        fleet.node("one")
+    follower = fleet.submit_beating()
+    is_there = (
+        fleet.beats
+        if not is_early
+        else lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'queued'")
+    )
+    until(lambda: bool(is_there()), "the run")
+    fleet.rows(damage)
+    before = fleet.rows("SELECT * FROM bartack.journal ORDER BY seq")
+    if is_early:
+        fleet.node("one")
+    fleet.gate.touch()
+
+    until(lambda: fleet.rows("SELECT 1 FROM bartack.owner WHERE state = 'held'"), "the run to be held")
+
+    ((fence, strikes, refused, reason),) = fleet.rows(
+        "SELECT fence, strikes, refused, reason FROM bartack.owner"
+    )
+    assert (fence, strikes, refused) == (3, 0, []), "it was owned once, and neither retried nor refused"
+    assert "bartack db check run-" in str(reason)
+    assert fleet.rows("SELECT * FROM bartack.journal ORDER BY seq") == before
+    assert follower.wait(LIMIT_S) != 0
+
+
 def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> None:
     fleet.node("one")
     fleet.node("two")
@@ -279,6 +363,95 @@ def test_no_node_is_buried_when_the_database_was_away_for_all(fleet: Fleet) -> N
     since = fleet.rows("SELECT since FROM bartack.awake")
     assert since != before, "the crash was noted"
     assert since
+
+
+class Refusal(NamedTuple):
+    """How a database comes to refuse what nodes write.
+
+    Attributes:
+        begins: Statements after which it does.
+        ends: Statements after which it does not any more.
+        holds: Whether beats are refused, too, so that runs stand still.
+    """
+
+    begins: tuple[str, ...]
+    ends: tuple[str, ...]
+    holds: bool = True
+
+
+CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+ALTER = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I {} default_transaction_read_only {}', current_database()); END $$"
+REFUSALS = {
+    "the database is read-only": Refusal((ALTER.format("SET", "= on"), CUT), (ALTER.format("RESET", ""),)),
+    "the server is read-only": Refusal(
+        ("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"),
+        ("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"),
+    ),
+    "its disk is full": Refusal(
+        (
+            "CREATE SEQUENCE public.tried",
+            "CREATE FUNCTION public.is_full() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN "
+            "PERFORM nextval('public.tried'); "
+            "RAISE EXCEPTION 'could not extend a file' USING ERRCODE = 'disk_full'; END $$",
+            "CREATE TRIGGER is_full BEFORE INSERT ON bartack.journal FOR EACH ROW EXECUTE FUNCTION public.is_full()",
+        ),
+        ("DROP TRIGGER is_full ON bartack.journal",),
+        holds=False,
+    ),
+}
+
+
+@pytest.mark.requirement("fleet-refused-writes")
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=list(REFUSALS))
+def test_a_database_that_takes_no_writes_is_waited_for_like_one_that_is_away(
+    fleet: Fleet, refusal: Refusal
+) -> None:
+    fleet.node("one")
+    fleet.node("two")
+    follower = fleet.submit()
+    fleet.owning()
+    fleet.rows("SET default_transaction_read_only = off")  # for the connection of this test
+    try:
+        for statement in refusal.begins:
+            fleet.rows(statement)
+        if refusal.holds:
+            until(lambda: "stands still" in fleet.hub_log(), "the run to stand still")
+        else:
+            until(
+                lambda: fleet.rows("SELECT 1 FROM public.tried WHERE last_value > 2"),
+                "commits that are refused",
+            )
+        before = len(fleet.done())
+    finally:
+        for statement in refusal.ends:
+            fleet.rows(statement)
+
+    assert before < STEPS
+    fleet.check(follower, repeated=0)
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)]
+    assert fleet.rows("SELECT strikes, reason FROM bartack.owner") == [(0, "")]
+
+
+@pytest.mark.requirement("fleet-cloned-seat")
+def test_a_node_in_a_copy_of_the_directory_of_a_live_one_declares_none_dead(fleet: Fleet) -> None:
+    node = fleet.node("one")
+    follower = fleet.submit_beating()
+    until(lambda: bool(fleet.beats()), "the long step to be at work")
+    before = fleet.rows("SELECT state, node, fence FROM bartack.owner")
+    subprocess.run(["cp", "-a", str(fleet.seat("one")), str(fleet.seat("two"))], check=True)
+
+    fleet.node("two")
+
+    assert fleet.rows("SELECT count(*), count(DISTINCT seat) FROM bartack.node") == [(2, 1)]
+    assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)]
+    assert fleet.rows("SELECT state, node, fence FROM bartack.owner") == before
+    fleet.gate.touch()
+    assert follower.wait(LIMIT_S) == 0, fleet.output()
+    assert len(fleet.beats()) == 1, "the step was executed once"
+    assert node.poll() is None
 
 
 @pytest.mark.requirement("fleet-credentials")

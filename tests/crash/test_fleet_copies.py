@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -219,6 +220,31 @@ def test_a_workspace_is_prepared_once_on_a_machine_whose_node_is_killed_meanwhil
     (run,) = fleet.run_ids()
     assert (fleet.seat("one") / "runs" / run / "setup.log").read_text("utf-8") == "ready\n"
     assert "prepared by sh -c" in fleet.call("show", run, "--on", fleet.url)
+
+
+@pytest.mark.requirement("fleet-setup-strikes")
+def test_a_run_whose_preparation_takes_three_nodes_down_is_held(fleet: Travelling, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    fleet.set_up(f"echo $$ >> {begun}; sleep 600")
+    follower = fleet.edits()
+
+    def has_begun(times: int) -> bool:
+        return begun.exists() and len(begun.read_text("utf-8").split()) == times
+
+    for death in range(3):
+        node = fleet.node("one")
+        until(partial(has_begun, death + 1), "the command to begin")
+        node.kill()
+        node.wait(LIMIT_S)
+
+    fleet.node("one")
+
+    ((state, reason),) = fleet.rows("SELECT state, reason FROM bartack.owner")
+    assert (state, reason) == (
+        "held",
+        "its node died for the third time, and no step was finished in between",
+    )
+    assert follower.wait(LIMIT_S) != 0
 
 
 @pytest.mark.requirement("fleet-setup-fails")

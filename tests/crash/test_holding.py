@@ -213,10 +213,11 @@ def test_a_lease_that_is_renewed_all_the_time_is_not_noticed(
 
 
 @pytest.fixture
-def held_run(tmp_path: Path, lease: Lease) -> Iterator[RealRun]:
+def held_run(request: pytest.FixtureRequest, tmp_path: Path, lease: Lease) -> Iterator[RealRun]:
     """A run that needs the lease, with all its waits begun."""
     with RealRun.create(tmp_path, "held.py", "main") as run:
-        run.start(module=[str(LEASED_HUB), str(lease.fd)], pass_fds=[lease.fd])
+        hold_s = str(getattr(request, "param", 300.0))
+        run.start(module=[str(LEASED_HUB), str(lease.fd), hold_s], pass_fds=[lease.fd])
         for kind in ("receive", "shell", "body"):
             run.wait_open(kind)
         wait_until(lambda: ticks(run) > 0)
@@ -303,6 +304,18 @@ def test_a_run_that_ends_while_it_stands_still_is_left_as_it_is(
     held_run.start()
     held_run.api.send("go", "message")
     assert held_run.wait_hub() == 0, held_run.story()
+
+
+@pytest.mark.requirement("fleet-hold-time")
+@pytest.mark.parametrize("held_run", [0.3], indirect=True)
+def test_a_hub_gives_up_after_the_time_that_its_starter_has_named(held_run: RealRun, lease: Lease) -> None:
+    before = held_run.last_seq()
+
+    lease.expire()
+
+    assert held_run.wait_hub() == 130, held_run.story()
+    held_run.wait_nothing_left()
+    assert held_run.last_seq() == before
 
 
 def test_a_run_without_a_lease_knows_of_none(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         due_us: Not to be taken before this time.
         strikes: How often in a row its process has died without any progress.
         failures: How often its program has failed.
-        waits: How often in a row it could not begin because something that it needs was in use.
+        waits: How often in a row something that it needs was in use, or missing on the machine.
         progress: How far it had come at the last end of its process.
         outcome: The status of the run when it was over.
         reason: Why it is where it is, in words.

@@ -20,7 +20,7 @@ from bartack.core.closing import Closing
 from bartack.depot.chores import Chore, do_due
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import Answer
-from bartack.depot.postgres._carrier import Courier, Parcel, Rewound
+from bartack.depot.postgres._carrier import Courier, Lost, Parcel, Rewound
 from bartack.depot.postgres._content import download, keep_content, keep_program
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Node, Page
@@ -28,11 +28,11 @@ from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.postgres._objects import check_size
 from bartack.depot.postgres._owner import Errands, seat_of
 from bartack.depot.postgres._requests import RunAnswerer
-from bartack.depot.postgres._rewound import Kept
+from bartack.depot.postgres._rewound import Kept, fences_of
 from bartack.depot.postgres._run import Marked, PostgresRun
 from bartack.depot.postgres._schema import VERSION, check_version
 from bartack.depot.taken import HOLD_S, FleetFacts, Taken
-from bartack.errors import BartackError, BlobTooLargeError, JournalOwnershipLostError
+from bartack.errors import BartackError, BlobTooLargeError, JournalOwnershipLostError, NodeLostError
 from bartack.journal import BlobRef
 from bartack.journal.mirror import FetchedBlobs
 from bartack.journal.shared import Commit
@@ -111,6 +111,8 @@ class Fleet(Closing):
         page: Shows the right to run.
         wake: Called, in another thread, when there is something to look at.
         rewound: See ``Courier``.
+        lost: See ``Courier``. Also called when a server that may be another one does not have the node as the owner of a run.
+        at_work: Returns the numbers and fences of the runs that have processes here.
         hold_s: See ``Courier``.
         say: See ``Courier``.
     """
@@ -122,6 +124,8 @@ class Fleet(Closing):
         page: Page,
         wake: Callable[[], object],
         rewound: Rewound | None = None,
+        lost: Lost = lambda run, fence, why: None,
+        at_work: Callable[[], Sequence[tuple[int, int]]] = tuple,
         *,
         hold_s: float = HOLD_S,
         say: Callable[[str], object] = lambda _: None,
@@ -130,8 +134,9 @@ class Fleet(Closing):
         self._session = database.session()
         check_version(self._session)
         self.node = FleetNode(database, facts, page, wake)
-        self._courier = Courier(database, self.node.identity, rewound, hold_s=hold_s, say=say)
-        self.node.reconnected = self._courier.compare
+        self._courier = Courier(database, self.node.identity, rewound, lost, hold_s=hold_s, say=say)
+        self._lost, self._at_work = lost, at_work
+        self.node.reconnected = self._check
         self._errands = Errands(database)
         self._wake = wake
         self._announcer = Announcer(database)
@@ -147,6 +152,16 @@ class Fleet(Closing):
             case _:
                 pass  # something is queued, or a notification may have been lost
         self._wake()
+
+    def _check(self, session: Session) -> None:
+        """The server may be another one, which does not know the last claims and has lost entries."""
+        self._courier.compare()
+        expected = self._at_work()  # before the query: what is claimed meanwhile is not taken for lost
+        with session.use() as connection:
+            there = fences_of(connection, self.node.identity)
+        for run, fence in expected:
+            if there.get(run) != fence:
+                self._lost(run, fence, "the database does not know of its ownership")
 
     def take_asked(self) -> set[int]:
         """The numbers of runs that have requests, since the last call."""
@@ -201,9 +216,9 @@ class Fleet(Closing):
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""
         rows = self._session.rows(
-            "SELECT o.run, r.id, r.team, o.fence, o.strikes FROM bartack.owner o JOIN bartack.run r ON r.no = o.run "
-            "WHERE o.node = %s",
-            self.node.id,
+            "SELECT o.run, r.id, r.team, o.fence, o.strikes FROM bartack.node n JOIN bartack.owner o ON o.node = n.id "
+            "JOIN bartack.run r ON r.no = o.run WHERE n.id = %s AND n.joined = %s",
+            *self.node.identity,
         )
         return [Taken(*row) for row in rows]
 
@@ -212,15 +227,23 @@ class Fleet(Closing):
     ) -> str | None:
         """End the ownership of a run; returns its state then, or ``None`` if it had another owner already.
 
-        ``due_us`` is a time of this machine's clock. The database gets it in its own.
+        ``due_us`` is a time of this machine's clock. The database gets it in its own. A database that was rewound may have given
+        the fence to another node, so the function is called only if the owner is this one.
         """
         self._errands.flush()
         due_us += self.node.offset_us if due_us > 0 else 0
-        statement = "SELECT bartack.give_back(%s, %s, %s, %s, %s, %s, %s)"
-        values = run.no, run.fence, state, due_us, why, strikes, refuses
-        ((found,),) = self._session.rows(statement, *values)
+        statement = (
+            "SELECT g.state FROM bartack.node n JOIN bartack.owner o ON o.node = n.id, "
+            "LATERAL bartack.give_back(o.run, %s, %s, %s, %s, %s, %s) g(state) WHERE o.run = %s AND n.id = %s AND n.joined = %s"
+        )
+        values = run.fence, state, due_us, why, strikes, refuses, run.no
+        found = self._session.rows(statement, *values, *self.node.identity)
+        self.forget(run)
+        return None if not found or found[0][0] is None else str(found[0][0])
+
+    def forget(self, run: Taken) -> None:
+        """The node does not own a run any more, and nothing of it is under way."""
         self._courier.forget(run.no)
-        return None if found is None else str(found)
 
     def prepare(self, run: Taken, runs: Path) -> Path:
         """Bring the directory of a run below ``runs`` up to date: journal, program and summary.
@@ -234,6 +257,15 @@ class Fleet(Closing):
         write_elsewhere(path, Elsewhere(NODE))
         PostgresRun(path, self.database).bring_here(is_owner=True)
         return path
+
+    def begin(self, run: Taken) -> None:
+        """Something of a run is executed from now on: if the node dies, that may be the fault of the run.
+
+        Raises:
+            NodeLostError: It has another owner, or none.
+        """
+        if not self._session.rows("SELECT 1 WHERE bartack.begun(%s, %s)", run.no, run.fence):
+            raise NodeLostError(run.id, "it has another owner")
 
     def take(self, run: Taken, directory: Path, commit: Commit, answer: Answer) -> None:
         """Keep a commit of a run; ``answer`` is called when it is known what became of it."""

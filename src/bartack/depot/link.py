@@ -33,6 +33,7 @@ from bartack.errors import (
     BlobMissingError,
     BlobTooLargeError,
     DepotUnavailableError,
+    JournalCorruptError,
     JournalOwnershipLostError,
     JournalPoisonedError,
     NodeLostError,
@@ -286,6 +287,7 @@ class NodeLink(Closing):
     Attributes:
         fds: The hub's ends, until it has them.
         given_up: What was away for too long, so that the hub has to end.
+        damaged: What is wrong with the journal of the run, so that a person has to look.
 
     Args:
         take: Takes a commit, and calls its second argument when it is known what became of it, in whatever thread.
@@ -295,6 +297,7 @@ class NodeLink(Closing):
 
     def __init__(self, take: Callable[[Commit, Answer], None], call: Calls, hold_s: float = HOLD_S) -> None:
         self.given_up: DepotUnavailableError | None = None
+        self.damaged: JournalCorruptError | None = None
         self._take = take
         self._call = call
         self._hold_s = hold_s
@@ -303,6 +306,7 @@ class NodeLink(Closing):
         life, self._life = os.pipe()
         self.fds = LinkFds(commits.detach(), calls.detach(), life)
         self._threads: list[threading.Thread] = []
+        self._is_cut = False
         self._is_closed = False
         self._closes = threading.Event()
         self._mutex = threading.Lock()
@@ -315,7 +319,7 @@ class NodeLink(Closing):
             JournalOwnershipLostError: The link is closed.
         """
         with self._mutex:
-            if self._is_closed:
+            if self._is_cut:
                 # The numbers of its descriptors may be those of others by now.
                 raise JournalOwnershipLostError("the run", "its node ends")
             yield self.fds
@@ -346,6 +350,8 @@ class NodeLink(Closing):
         elif error is not None:
             if isinstance(error, DepotUnavailableError):
                 self.given_up = error
+            elif isinstance(error, JournalCorruptError):
+                self.damaged = error
             outcome = ["failed", str(error)]
         with suppress(OSError):  # the hub is gone
             _send(self._commits, outcome)
@@ -379,19 +385,27 @@ class NodeLink(Closing):
     def drain(self) -> None:
         """Ask the hub to stop when no step is in flight; one that has not begun yet finds it when it does."""
         with self._mutex:
-            if not self._is_closed:
+            if not self._is_cut:
                 os.write(self._life, b"x")
 
-    def close(self) -> None:
-        """End the link: a hub that still runs kills itself."""
+    def cut(self) -> None:
+        """Have a hub that still runs kill itself, and wait for nothing; ``close`` has to follow."""
         with self._mutex:
-            if self._is_closed:
+            if self._is_cut:
                 return
-            self._is_closed = True
+            self._is_cut = True
             self._closes.set()
             if self.fds.life >= 0:
                 self._close_theirs()
             os.close(self._life)
+
+    def close(self) -> None:
+        """End the link: a hub that still runs kills itself."""
+        self.cut()
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
         for end in (self._commits, self._calls):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -57,6 +57,8 @@ OWNER_CHANGES: Final = (
     Change("owned", "all nodes refuse it", "held"),
     Change("owned", "its node is declared dead", "queued"),
     Change("owned", "its node is declared dead for the third time", "held"),
+    Change("owned", "its process dies again and again", "held"),
+    Change("owned", "its journal is damaged, or has lost entries", "held"),
     Change("resting", "its time has come", "queued"),
     Change("resting", "a person gives it to the nodes", "queued"),
     Change("queued", "the database was restored from a backup", "held"),
@@ -124,7 +126,7 @@ class Taken(NamedTuple):
         id: Its id.
         team: Its team.
         fence: The number of the ownership.
-        strikes: How often in a row its node has died.
+        strikes: How often in a row its process has died, alone or with its node, and no step was finished.
     """
 
     no: int

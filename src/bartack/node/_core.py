@@ -157,12 +157,14 @@ def _after_failure(standing: Standing, ending: Ending, now_us: int, policy: Poli
 
 
 def _after_disk(standing: Standing, ending: Ending, now_us: int, policy: Policy) -> Verdict:
-    """What the machine lacks, like room on a disk, may be there later; the waits grow, and nothing is given up."""
-    strikes = 0 if ending.progress > standing.progress else standing.strikes
+    """What the machine lacks, like room on a disk, may be there later; the waits grow, and the run gets no strike."""
+    progressed = ending.progress > standing.progress
+    waits = 0 if progressed else standing.waits
     return Verdict(
         state="queued",
-        due_us=now_us + policy.wait_us(strikes + 2),
-        strikes=strikes + 1,
+        due_us=now_us + policy.wait_us(waits + 2),
+        strikes=0 if progressed else standing.strikes,
+        waits=waits + 1,
         progress=ending.progress,
         reason=LACKS[ending.stop],
     )

@@ -145,13 +145,20 @@ class Environments:
         self._making = set[str]()
 
     @contextmanager
-    def use(self, run: RunDir, created: RunCreated, is_needed: Callable[[], bool]) -> Generator[Interpreter]:
+    def use(
+        self,
+        run: RunDir,
+        created: RunCreated,
+        is_needed: Callable[[], bool],
+        begins: Callable[[], object] = bool,
+    ) -> Generator[Interpreter]:
         """Provide what a run is executed with, and keep it until the end of the block.
 
         Args:
             run: The run, with its program in its directory.
             created: What it is.
             is_needed: Whether the node still wants to run it.
+            begins: Called before anything is executed for the run.
 
         Raises:
             EnvironmentUnavailableError: There is no uv, it has failed, or Bartack in the environment does not fit this node.
@@ -163,7 +170,7 @@ class Environments:
         wanted = _read_wanted(run, created)
         place = self._directory / wanted.key
         with self._using(place):
-            made = self._provide(run.id, wanted, place, is_needed)
+            made = self._provide(run.id, wanted, place, is_needed, begins)
             if made.reads != READS:
                 problem = (
                     f"Bartack {made.bartack} in it reads journals of level {made.reads}, and this node those of level {READS}; "
@@ -198,7 +205,14 @@ class Environments:
                 with suppress(OSError):  # it could not be made
                     os.utime(place / MADE)
 
-    def _provide(self, run: str, wanted: Wanted, place: Path, is_needed: Callable[[], bool]) -> Made:
+    def _provide(
+        self,
+        run: str,
+        wanted: Wanted,
+        place: Path,
+        is_needed: Callable[[], bool],
+        begins: Callable[[], object],
+    ) -> Made:
         """The environment, which is made unless it is there; one thread makes it, and the others wait."""
         with self._mutex:
             lock = self._locks[place.name]
@@ -206,15 +220,23 @@ class Environments:
             if not is_needed():
                 raise NotNeededError
         try:
-            return _read_made(place) or self._make(run, wanted, place, is_needed)
+            return _read_made(place) or self._make(run, wanted, place, is_needed, begins)
         finally:
             lock.release()
 
-    def _make(self, run: str, wanted: Wanted, place: Path, is_needed: Callable[[], bool]) -> Made:
+    def _make(
+        self,
+        run: str,
+        wanted: Wanted,
+        place: Path,
+        is_needed: Callable[[], bool],
+        begins: Callable[[], object],
+    ) -> Made:
         uv = _find_uv(self._environ)
         if uv is None:
             raise EnvironmentUnavailableError(run, "there is no uv on the PATH of this node; install it")
         self._say(f"{run}: uv makes the environment of its {LOCK}")
+        begins()
         make_private(self._directory)
         with self._beside(place) as making:
             (making / PROJECT).write_bytes(wanted.project)

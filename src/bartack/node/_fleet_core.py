@@ -3,7 +3,11 @@
 Facts are answers of the database, ends of hubs and signals. ``fleet.py`` carries the statements and actions out, in their order. A
 statement that the database does not answer is reported by ``no_answer``, and the next ``look`` asks for what is needed then. Every
 statement bears that its answer was lost. A claim whose answer was lost has left a run that the node owns and does not know: the
-next claim is answered with everything that the node owns.
+next claim is answered with everything that the node owns. A node without room asks for that list alone.
+
+**A run that is missing in the list is lost**: a server that has taken over might lack the claim, and another node may begin the
+same step at any moment. So its hub is killed at once, with its tree, and nothing is given back: the fence may be that of another
+owner by now. What notices the loss sooner (``depot/fleet.py``) reports it by ``lost``.
 
 ``LOCAL_CHANGES`` is the table of what the node is to itself. *Holding* is not its decision: the processes of its runs stand still
 by themselves when the lease is over. The node takes nothing meanwhile, and stops the processes when that lasts too long.
@@ -115,7 +119,13 @@ class Rewound(NamedTuple):
     why: str
 
 
-WorkEnd: TypeAlias = HubEnded | Postponed | CannotRun | Rewound
+class Damaged(NamedTuple):
+    """Its journal is damaged in the database, where every node reads the same: likewise."""
+
+    why: str
+
+
+WorkEnd: TypeAlias = HubEnded | Postponed | CannotRun | Rewound | Damaged
 
 
 # Statements for the database.
@@ -129,6 +139,10 @@ class ClaimRuns(NamedTuple):
     """Claim up to ``most`` runs; ``owns`` must follow, with everything that the node owns then."""
 
     most: int
+
+
+class ListRuns(NamedTuple):
+    """Ask what the node owns; ``owns`` must follow."""
 
 
 class GiveBack(NamedTuple):
@@ -166,6 +180,12 @@ class KillRun(NamedTuple):
     run: Taken
 
 
+class ForgetRun(NamedTuple):
+    """Nothing of a run that was lost is left on this machine."""
+
+    run: Taken
+
+
 class EndLife(NamedTuple):
     """The node is dead, and its runs are gone: close what belongs to this life. The next one begins with ``Join``."""
 
@@ -176,8 +196,8 @@ class Note(NamedTuple):
     text: str
 
 
-Statement: TypeAlias = Join | ClaimRuns | GiveBack
-Action: TypeAlias = BeginRun | StopRun | HurryRun | KillRun | EndLife | Note
+Statement: TypeAlias = Join | ClaimRuns | ListRuns | GiveBack
+Action: TypeAlias = BeginRun | StopRun | HurryRun | KillRun | ForgetRun | EndLife | Note
 Output: TypeAlias = Statement | Action
 
 
@@ -188,12 +208,14 @@ class _Owned:
         run: Which.
         end: What becomes of it, once the work on it has ended.
         is_held: The node has stopped it because it had stood still for too long.
+        is_lost: The database does not have this node as its owner any more.
     """
 
     def __init__(self, run: Taken) -> None:
         self.run = run
         self.end: GiveBack | None = None
         self.is_held = False
+        self.is_lost = False
 
 
 class FleetCore:
@@ -217,6 +239,8 @@ class FleetCore:
         self._policy = policy or Policy()
         self._hold_s = hold_s
         self._owned: dict[int, _Owned] = {}
+        self._waits: dict[int, int] = {}
+        """How often in a row this machine has lacked something that a run needs."""
         self._late_since: float | None = None
         self._drain_s = drain_s
         self._drains_since: float | None = None
@@ -268,8 +292,12 @@ class FleetCore:
         self._out.append(ClaimRuns(self._slots))
 
     def owns(self, runs: Sequence[Taken]) -> None:
-        """The answer to a claim. What an earlier claim has left, whose answer was lost, is begun, too."""
+        """All that the node owns. What an earlier claim has left, whose answer was lost, is begun; what is missing is lost."""
         self._answered()
+        there = {(run.no, run.fence) for run in runs}
+        for owned in [*self._owned.values()]:
+            if owned.end is None and (owned.run.no, owned.run.fence) not in there:
+                self.lost(owned.run.no, owned.run.fence, "the database has another owner of it, or none")
         for run in runs:
             if run.no in self._owned or self.state == "ending":
                 continue
@@ -278,6 +306,18 @@ class FleetCore:
                 self._out += [Note(f"{run.id} begins here"), BeginRun(run)]
             else:
                 owned.end = GiveBack(run, _queued(run, "its node stops"))
+
+    def lost(self, run: int, fence: int, why: str) -> None:
+        """This ownership of a run is gone, though the node is not dead: end what is left of it here, and forget the run."""
+        owned = self._owned.get(run)
+        if owned is None or owned.run.fence != fence or owned.is_lost or owned.end is not None:
+            return
+        if self.state != "ending":
+            owned.is_lost = True
+            self._out += [
+                Note(f"{owned.run.id} is lost, and its processes are killed: {why}"),
+                KillRun(owned.run),
+            ]
 
     def given_back(self, run: Taken, outcome: str | None) -> None:
         """The answer to a ``GiveBack``: the state of the run, or ``None`` if it had another owner already."""
@@ -303,8 +343,10 @@ class FleetCore:
         owned = self._owned.get(run.no)
         if owned is None or owned.run.fence != run.fence:
             return
-        if self.state == "ending":
+        if self.state == "ending" or owned.is_lost:
             del self._owned[run.no]
+            if self.state != "ending":
+                self._out.append(ForgetRun(run))
             self._settle()
         else:
             owned.end = self._decide(owned, end, now)
@@ -319,7 +361,7 @@ class FleetCore:
             case CannotRun(why):
                 self._note(f"{run.id} cannot run here: {why}")
                 return GiveBack(run, _queued(run, why), refuses=True)
-            case Rewound(why):
+            case Rewound(why) | Damaged(why):
                 return GiveBack(run, Verdict(state="held", strikes=run.strikes, reason=why))
             case HubEnded(_, _, ending, _) if ending.problem:
                 return self._decide(owned, CannotRun(ending.problem), now)
@@ -339,8 +381,11 @@ class FleetCore:
         if not has_recorded and (owned.is_held or self._late_since is not None):
             # Its hub has ended because the lease was gone, which is not the fault of the run.
             return Verdict(state="queued", strikes=strikes, reason="the database was away for too long")
-        standing = Standing(job=end.job, state="owned", strikes=strikes, progress=end.before)
+        number, waits = owned.run.no, self._waits.pop(owned.run.no, 0)
+        standing = Standing(job=end.job, state="owned", strikes=strikes, waits=waits, progress=end.before)
         verdict = judge(standing, ending, now.us, self._policy)
+        if verdict.waits:
+            self._waits[number] = verdict.waits
         # Only a finished step clears the strikes: a run may take hosts down with a clean stop in between.
         return replace(verdict, strikes=strikes) if ending.stop in STOPPED else verdict
 
@@ -392,7 +437,7 @@ class FleetCore:
     def _stop_all(self, how: type[StopRun | HurryRun], *, is_held: bool = False) -> None:
         for owned in self._owned.values():
             owned.is_held = owned.is_held or is_held
-            if owned.end is None:
+            if owned.end is None and not owned.is_lost:
                 self._out.append(how(owned.run))
 
     def _kill_all(self, now: Moment) -> None:
@@ -415,6 +460,11 @@ class FleetCore:
         free = self._slots - len(self._owned)
         if self.state == "live" and free > 0:
             self._out.append(ClaimRuns(free))
+        elif self.state in {"live", "draining"} and self._late_since is None and self._is_at_work():
+            self._out.append(ListRuns())
+
+    def _is_at_work(self) -> bool:
+        return any(owned.end is None and not owned.is_lost for owned in self._owned.values())
 
     def _settle(self) -> None:
         """Take the step that waits for the last run to be gone."""

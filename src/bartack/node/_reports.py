@@ -85,6 +85,10 @@ class FleetEvents:
             )
             self._telemetry.emit(released)
 
+    def lost(self, run: Taken) -> None:
+        """The node does not own a run any more, and did not give it back."""
+        self._begun.pop(run.no, None)
+
     def away(self, problem: str, now_s: float) -> None:
         """The database did not answer."""
         if self._away_since is None:

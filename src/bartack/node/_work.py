@@ -29,6 +29,7 @@ from bartack.depot.taken import HOLD_S, Taken
 from bartack.errors import (
     DepotUnavailableError,
     EnvironmentUnavailableError,
+    JournalCorruptError,
     JournalFullError,
     JournalLockedError,
     JournalLostError,
@@ -39,7 +40,7 @@ from bartack.errors import (
 from bartack.node._chores import WORKSPACES
 from bartack.node._core import Ending
 from bartack.node._environments import Environments, Interpreter, NotNeededError
-from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, Rewound, WorkEnd
+from bartack.node._fleet_core import CannotRun, Damaged, HubEnded, Postponed, Rewound, WorkEnd
 from bartack.node._hubs import Hub, RealHubs
 from bartack.runtime.client.start_hub import HubOrder, HubProcess, InterpreterProcess
 from bartack.runtime.hub.forwarding import RequestForwarder
@@ -66,6 +67,8 @@ def spawn_linked(
     order: HubOrder,
     log: int,
     report: int,
+    *,
+    hold_s: float,
 ) -> HubProcess:
     """See ``Spawn``: a new interpreter that reaches the database through this node, and stands still without its lease."""
     with link.starting() as fds:
@@ -85,6 +88,7 @@ def spawn_linked(
             "sets": list(order.sets),
             "rest_after_s": order.rest_after_s,
             "lease": lease,
+            "hold_s": hold_s,
             "link": list(fds),
             "fence": fence,
             "prepared": prepared,
@@ -98,6 +102,13 @@ def spawn_linked(
 def _postponed(error: DepotUnavailableError) -> Postponed:
     place = "its object store" if isinstance(error, ObjectStoreUnavailableError) else "the database"
     return Postponed(f"{place} did not answer: {error}")
+
+
+def _damaged(run: Taken, error: JournalCorruptError) -> Damaged:
+    return Damaged(
+        f"{error}; nothing was changed. 'bartack db check {run.id} --on DATABASE' names what is damaged; restore that from a "
+        f"backup of the database and give the run back with 'bartack resume {run.id} --on DATABASE', or start a new run"
+    )
 
 
 _BY_ITSELF: Final = frozenset({"interrupted", "waiting", "resting"})
@@ -116,7 +127,7 @@ class RunWork:
         rest_after_s: The hub stops when there is nothing to do for longer than this.
         say: Takes a line about what the node does.
         ended: Called in the thread when the work is over.
-        hold_s: See ``NodeLink``.
+        hold_s: How long the run stands still before its hub gives up; see also ``NodeLink``.
     """
 
     def __init__(
@@ -179,6 +190,13 @@ class RunWork:
             if self._link is not None:
                 self._link.close()
 
+    def cut(self) -> None:
+        """Have its hub kill itself, from any thread, and wait for nothing; ``kill`` follows."""
+        with self._mutex:
+            self._stops.set()
+            if self._link is not None:
+                self._link.cut()
+
     def join(self, timeout_s: float) -> bool:
         """Wait until the work is over, no longer than this; returns whether it is."""
         self._thread.join(timeout_s)
@@ -192,6 +210,8 @@ class RunWork:
             end = _postponed(error)
         except JournalLostError as error:
             end = Rewound(f"{error}; {self._runs / self.taken.id} may have them: move it away to do without")
+        except JournalCorruptError as error:
+            end = _damaged(self.taken, error)
         except NotNeededError:
             end = Postponed(STOPS)
         except EnvironmentUnavailableError as error:
@@ -215,7 +235,7 @@ class RunWork:
         run = RunDir(path)
         state = read_state(run)
         assert state.run is not None
-        with self._environments.use(run, state.run, self._is_needed) as interpreter:
+        with self._environments.use(run, state.run, self._is_needed, self._begin) as interpreter:
             workspace, prepared = self._make_workspace(run, state, interpreter.environ)
             job = Job(run=taken.id, path=str(path), workspace=workspace)
             return self._run_hub(run, job, interpreter, prepared)
@@ -225,7 +245,8 @@ class RunWork:
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, run.path), self._call, self._hold_s)
-        spawn = partial(spawn_linked, link, taken.fence, self._lease, interpreter.python, prepared)
+        mine = link, taken.fence, self._lease, interpreter.python, prepared
+        spawn = partial(spawn_linked, *mine, hold_s=self._hold_s)
         hubs = RealHubs(interpreter.environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
         ending: Ending | None = None
@@ -248,6 +269,9 @@ class RunWork:
         if link.given_up is not None:
             forwarder.finish(rests=False)
             return _postponed(link.given_up)
+        if link.damaged is not None:
+            forwarder.finish(rests=False)
+            return _damaged(taken, link.damaged)
         ending = ending or hubs.ending(job)
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
         note = self._push(run) if ending.status == "completed" else ""
@@ -273,6 +297,10 @@ class RunWork:
             return True
         return self._fleet.call(self.taken, what, words)
 
+    def _begin(self) -> None:
+        """Something of the run is executed here, before its hub is there to be seen."""
+        self._fleet.begin(self.taken)
+
     def _is_needed(self) -> bool:
         """Whether the node still wants to run it."""
         return not self._stops.is_set()
@@ -295,7 +323,7 @@ class RunWork:
         if state.ended is not None and state.ended.status in TERMINAL:
             return place, None
         config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace
-        terms = Terms(environ, self._lease, self._stops.is_set)
+        terms = Terms(environ, self._lease, self._stops.is_set, self._begin)
         return place, prepare_workspace(run, state, top, place, config, terms)
 
     def _wait(self, hub: Hub) -> None:

@@ -10,7 +10,8 @@ and agents, read the lease from one page of shared memory: they stand still befo
 answer of the database (``runtime/hub/holding.py``). Another node buries this one only when the lease is over. What the old owner
 sends then is refused by its fence. A node that learns that it is dead ends the lease page for good. Its hubs end and record
 nothing, and the node joins anew with another number. A node that is killed takes its hubs with it, by the end of a pipe
-(``depot/link.py``), and these take their trees.
+(``depot/link.py``), and these take their trees. By the same pipe a node ends the hub of one run that it has lost alone, because a
+server has taken over that does not know the claim; ``depot/postgres/_lease.py`` has how long that takes.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ from bartack.node._fleet_core import (
     ClaimRuns,
     EndLife,
     FleetCore,
+    ForgetRun,
     GiveBack,
     HurryRun,
     Join,
     KillRun,
     LeaseView,
+    ListRuns,
     Moment,
     Note,
     Output,
@@ -132,6 +135,7 @@ class _Life:
         environments: With what hubs are started.
         wake: Called when there is something to look at, in any thread.
         ended: Called when the work on a run is over, in the thread of that.
+        lost: Called when the node does not own a run any more, in any thread.
     """
 
     def __init__(
@@ -140,10 +144,13 @@ class _Life:
         environments: Environments,
         wake: Callable[[], object],
         ended: Callable[[Taken, WorkEnd], object],
+        lost: Callable[[int, int, str], object],
     ) -> None:
         self._settings = settings
         self._environments = environments
         self._ended = ended
+        self._lost = lost
+        self._works: dict[tuple[int, int], RunWork] = {}
         self._page, self._lease = LeasePage.create()
         facts = FleetFacts(
             settings.name,
@@ -161,13 +168,14 @@ class _Life:
                 self._page,
                 wake,
                 self._note_rewound,
+                self._lose,
+                lambda: list(self._works),
                 hold_s=settings.hold_s,
                 say=settings.say,
             )
         except BaseException:
             os.close(self._lease)
             raise
-        self._works: dict[tuple[int, int], RunWork] = {}
         self._ids: set[str] = set()
         self._mutex = threading.Lock()
         team = Team(settings.team.where, CHORE_ANSWER_S)
@@ -199,6 +207,13 @@ class _Life:
 
     def _note_rewound(self, run: str, entries: int) -> None:
         self._settings.say(f"{run}: the database had lost {entries} entries, which were sent again")
+
+    def _lose(self, run: int, fence: int, why: str) -> None:
+        """See ``Courier``: nothing of the run may continue."""
+        work = self._works.get((run, fence))
+        if work is not None:
+            work.cut()
+            self._lost(run, fence, why)
 
     @property
     def lease(self) -> LeaseView:
@@ -278,6 +293,7 @@ class FleetLoop:
         self._has_joined = False
         self._signals = 0
         self._ends: list[tuple[Taken, WorkEnd]] = []
+        self._losses: list[tuple[int, int, str]] = []
         self._mutex = threading.Lock()
         self._wakes, self._waker = -1, -1
 
@@ -316,10 +332,13 @@ class FleetLoop:
         now = self._now()
         with self._mutex:
             ends, self._ends = self._ends, []
+            losses, self._losses = self._losses, []
         for run, end in ends:
             if self._life is not None:
                 self._life.forget(run)
             self._core.work_ended(run, end, now)
+        for loss in losses:
+            self._core.lost(*loss)
         if self._life is not None:
             self._life.note_requests()
         lease = LeaseView("live", is_valid=True) if self._life is None else self._life.lease
@@ -339,7 +358,7 @@ class FleetLoop:
     def _carry_out(self, outputs: list[Output]) -> None:
         is_away = False
         for output in outputs:
-            if not isinstance(output, Join | ClaimRuns | GiveBack):
+            if not isinstance(output, Join | ClaimRuns | ListRuns | GiveBack):
                 self._act(output)
             elif not is_away:
                 try:
@@ -353,19 +372,22 @@ class FleetLoop:
                 else:
                     self._events.answered(self._now().s)
 
-    def _ask(self, statement: Join | ClaimRuns | GiveBack) -> None:
+    def _ask(self, statement: Join | ClaimRuns | ListRuns | GiveBack) -> None:
         """Send a statement to the database, and report its answer."""
         core = self._core
         if isinstance(statement, Join):
-            self._life = _Life(self._settings, self._environments, self._wake, self._work_ended)
+            self._life = _Life(
+                self._settings, self._environments, self._wake, self._work_ended, self._run_lost
+            )
             self._has_joined = True
             core.joined()
             self._events.joined(self._life.fleet.node.id)
             return
         assert self._life is not None
         fleet = self._life.fleet
-        if isinstance(statement, ClaimRuns):
-            fleet.claim(statement.most)
+        if isinstance(statement, ClaimRuns | ListRuns):
+            if isinstance(statement, ClaimRuns):
+                fleet.claim(statement.most)
             core.owns(fleet.owned())
             return
         verdict = statement.verdict
@@ -390,6 +412,9 @@ class FleetLoop:
                 self._life.hurry(run)
             case KillRun(run):
                 self._life.kill(run)
+            case ForgetRun(run):
+                self._life.fleet.forget(run)
+                self._events.lost(run)
             case EndLife():
                 self._end_life()
 
@@ -408,6 +433,12 @@ class FleetLoop:
         """The work on a run is over; in any thread."""
         with self._mutex:
             self._ends.append((run, end))
+        self._wake()
+
+    def _run_lost(self, run: int, fence: int, why: str) -> None:
+        """The node does not own a run any more; in any thread."""
+        with self._mutex:
+            self._losses.append((run, fence, why))
         self._wake()
 
     def _wake(self) -> None:

@@ -927,7 +927,7 @@ class RunClaimed(Event, frozen=True, kw_only=True, gc=False):
 
 
 class RunTakenOver(Event, frozen=True, kw_only=True, gc=False):
-    """A node has begun to own a run whose last node has died, for the ``strikes``-th time without progress."""
+    """A node has begun to own a run whose process has died before, alone or with its node, ``strikes`` times without progress."""
 
     name = "run.taken_over"
 

@@ -23,12 +23,14 @@ from bartack.node._fleet_core import (
     ClaimRuns,
     EndLife,
     FleetCore,
+    ForgetRun,
     GiveBack,
     HubEnded,
     HurryRun,
     Join,
     KillRun,
     LeaseView,
+    ListRuns,
     Moment,
     Note,
     Output,
@@ -245,7 +247,7 @@ class Process:
             if not self._outputs:
                 break
             output = self._outputs.popleft()
-            if isinstance(output, Join | ClaimRuns | GiveBack):
+            if isinstance(output, Join | ClaimRuns | ListRuns | GiveBack):
                 if self._is_away:
                     continue
                 self._ask_for(output)
@@ -262,7 +264,7 @@ class Process:
             self.host.node = None
             self._end_life()
 
-    def _ask_for(self, statement: Join | ClaimRuns | GiveBack) -> None:
+    def _ask_for(self, statement: Join | ClaimRuns | ListRuns | GiveBack) -> None:
         self._is_asking = True
         tables, node = self.fleet.tables, self.id
         if isinstance(statement, Join):
@@ -270,10 +272,11 @@ class Process:
             sent = host.local()
             form = NodeForm(host.name, host.seat, f"{host.boots}/{int(sent * 1e9)}", host.slots)
             self.ask(lambda: tables.join(form), partial(self._joined, sent), self._no_answer, LEASE_S)
-        elif isinstance(statement, ClaimRuns):
+        elif isinstance(statement, ClaimRuns | ListRuns):
 
             def claim() -> list[Taken]:
-                tables.claim(node, statement.most)
+                if isinstance(statement, ClaimRuns):
+                    tables.claim(node, statement.most)
                 return tables.owned(node)
 
             self.ask(claim, partial(self._answered, self.core.owns), self._no_answer)
@@ -312,7 +315,7 @@ class Process:
                 self.hubs[run.no, run.fence].die()
             case EndLife():
                 self._end_life()
-            case Note():
+            case Note() | ForgetRun():
                 pass
 
     def work_ended(self, run: Taken, end: WorkEnd) -> None:

@@ -22,6 +22,7 @@ from bartack.errors import (
     BartackError,
     BlobMissingError,
     DepotError,
+    DepotUnavailableError,
     JournalLockedError,
     JournalLostError,
     NodeLostError,
@@ -101,6 +102,142 @@ def test_the_beats_of_a_node_whose_number_was_given_again_renew_no_lease(yard: Y
 
     assert fleet.node.is_dead
     assert yard.rows("SELECT until FROM bartack.node") == before
+
+
+LOSE = "UPDATE bartack.owner SET state = 'queued', node = NULL, fence = fence - 1"
+"""As a standby has a run that does not know the last claim."""
+
+
+class ShownPage:
+    """A lease page that notes what it is to show."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    @staticmethod
+    def now_ns() -> int:
+        return LeasePage.now_ns()
+
+    def renew(self, until_ns: int) -> None:
+        self._seen.append("renewed")
+
+    def set_offset(self, offset_us: int) -> None:
+        pass
+
+    def end(self) -> None:
+        self._seen.append("over")
+
+
+def owner_of(yard: Yard, seen: list[str]) -> Fleet:
+    """A node that owns a run, and notes that it was lost and that its lease was renewed."""
+    yard.submit()
+    seat = yard.folder / "seat"
+    seat.mkdir()
+    claimed: list[tuple[int, int]] = []
+    fleet = Fleet(
+        yard.database,
+        FleetFacts("one", seat, "boot", 1, lease_s=60.0),
+        ShownPage(seen),
+        lambda: None,
+        None,
+        lambda run, fence, why: seen.append(f"lost {run, fence} {why}"),
+        lambda: claimed,
+    )
+    claimed += [(run.no, run.fence) for run in fleet.claim(1)]
+    return fleet
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_beat_over_a_new_connection_finds_a_lost_claim_before_it_shows_the_lease(yard: Yard) -> None:
+    seen: list[str] = []
+    fleet = owner_of(yard, seen)
+    ((run, fence),) = fleet._at_work()
+    with yard.database.session() as session:
+        fleet.node._beat(session)
+        seen.clear()
+        yard.rows(LOSE)
+        session.drop()
+
+        fleet.node._beat(session)
+
+    assert seen == [f"lost {run, fence} the database does not know of its ownership", "renewed"]
+    assert not fleet.node.is_dead
+    fleet.close()
+
+
+def test_a_beat_that_cannot_find_out_what_is_lost_shows_no_lease(yard: Yard) -> None:
+    seen: list[str] = []
+    fleet = owner_of(yard, seen)
+    yard.rows(LOSE)
+    seen.clear()
+
+    def fail(session: object) -> None:
+        raise DepotUnavailableError("the database", "it is away again")
+
+    found, fleet.node.reconnected = fleet.node.reconnected, fail
+    with yard.database.session() as session:
+        fleet.node._beat(session)
+        assert seen == []
+        fleet.node.reconnected = found
+
+        fleet.node._beat(session)
+
+    assert [line.split()[0] for line in seen] == ["lost", "renewed"]
+    fleet.close()
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_comparison_reports_at_once_that_a_run_has_another_owner(yard: Yard, tmp_path: Path) -> None:
+    seen: list[str] = []
+    fleet = owner_of(yard, seen)
+    (run,) = fleet.owned()
+    assert append(fleet, run, tmp_path) is None
+    yard.rows(LOSE)
+
+    fleet._courier.compare()
+
+    until(lambda: any(line.startswith(f"lost {run.no, run.fence}") for line in seen), "the loss")
+    fleet.close()
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_the_first_commit_of_a_lost_ownership_is_not_taken_for_that_of_the_next_owner(
+    yard: Yard, tmp_path: Path
+) -> None:
+    yard.submit()
+    one, two = yard.node("one"), yard.node("two")
+    (run,) = one.claim(1)
+    yard.rows("UPDATE bartack.owner SET node = %s", two.node.id)  # with the same fence
+    one._courier._session.drop()
+
+    assert isinstance(append(one, run, tmp_path), NodeLostError)
+
+    (run,) = two.owned()
+    assert append(two, run, tmp_path) is None
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_node_ends_no_ownership_of_another_one_that_has_the_same_fence(yard: Yard) -> None:
+    yard.submit()
+    one, two = yard.node("one"), yard.node("two")
+    (run,) = one.claim(1)
+    yard.rows(
+        "UPDATE bartack.owner SET node = %s", two.node.id
+    )  # its claim was lost, and the other one came first
+
+    assert one.give_back(run, "queued", 0, "its hub has ended", 0) is None
+
+    assert [again.fence for again in two.owned()] == [run.fence]
+
+
+def test_what_another_node_owns_that_was_given_its_number_is_not_taken_for_its_own(yard: Yard) -> None:
+    yard.submit()
+    fleet = yard.node()
+    fleet.claim(1)
+
+    yard.rows("UPDATE bartack.node SET joined = clock_timestamp()")
+
+    assert fleet.owned() == []
 
 
 @pytest.mark.requirement("fleet-fence")

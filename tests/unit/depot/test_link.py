@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from tests.waiting import until
 
-from bartack.depot.link import HubLink, LinkFds, NodeLink
+from bartack.depot.link import HubLink, LinkCarrier, LinkFds, NodeLink
 from bartack.errors import (
     BlobMissingError,
     BlobTooLargeError,
     DepotUnavailableError,
+    JournalCorruptError,
     JournalOwnershipLostError,
+    JournalPoisonedError,
     ObjectStoreUnavailableError,
 )
 from bartack.journal.shared import Commit
@@ -39,6 +41,23 @@ def link_with(call: Callable[[str, Sequence[Any]], object]) -> tuple[NodeLink, H
     with node.starting() as fds:
         hub = HubLink(2, LinkFds(*map(os.dup, fds)), lambda: gone.append(True))
     return node, hub, gone
+
+
+@pytest.mark.requirement("fleet-damaged")
+def test_a_node_knows_that_a_hub_ended_because_its_journal_is_damaged(tmp_path: Path) -> None:
+    damage = JournalCorruptError("the database: run", 0, "entry 2 is not the one that was sent")
+    node = NodeLink(lambda commit, answer: answer(damage), lambda what, words: None)
+    with node.starting() as fds:
+        hub = HubLink(2, LinkFds(*map(os.dup, fds)), lambda: None)
+    carrier = LinkCarrier(hub._commits, 2, str(tmp_path))
+    carrier.send(Commit(2, 2, 2, 1, b"a line\n"))
+
+    with pytest.raises(JournalPoisonedError):
+        until(carrier.take, "the outcome of the commit")
+
+    assert node.damaged is damage
+    assert node.given_up is None
+    close(node, hub)
 
 
 def test_a_call_waits_for_a_database_that_is_away() -> None:

@@ -102,9 +102,22 @@ def test_a_reboot_is_nobodys_fault() -> None:
 
 
 def test_a_full_disk_is_waited_for_without_end() -> None:
-    verdict = judge(msgspec.structs.replace(OWNED, strikes=1000), Ending(stop="disk", progress=3), 0, POLICY)
+    verdict = judge(msgspec.structs.replace(OWNED, waits=1000), Ending(stop="disk", progress=3), 0, POLICY)
 
     assert (verdict.state, verdict.due_us) == ("queued", 600 * SECOND)
+
+
+@pytest.mark.requirement("strikes-apart")
+def test_a_full_disk_is_no_strike_of_the_run() -> None:
+    standing, dues = OWNED, list[int]()
+    for _ in range(POLICY.strikes + 1):
+        verdict = judge(standing, Ending(stop="disk", progress=3), 0, POLICY)
+        dues.append(verdict.due_us)
+        standing = msgspec.structs.replace(standing, strikes=verdict.strikes, waits=verdict.waits, progress=3)
+
+    assert dues == sorted(dues)
+    assert dues[0] < dues[-1]
+    assert judge(standing, Ending(progress=3), 0, POLICY).state == "queued", "it has died once"
 
 
 def test_a_failure_is_retried_only_if_the_user_has_said_so_and_as_often() -> None:

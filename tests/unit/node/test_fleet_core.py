@@ -13,14 +13,17 @@ from bartack.node._fleet_core import (
     BeginRun,
     CannotRun,
     ClaimRuns,
+    Damaged,
     EndLife,
     FleetCore,
+    ForgetRun,
     GiveBack,
     HubEnded,
     HurryRun,
     Join,
     KillRun,
     LeaseView,
+    ListRuns,
     Moment,
     Note,
     Output,
@@ -50,8 +53,8 @@ def ended(stop: str = "", status: str = "interrupted", before: int = 0, progress
 
 
 def taken(core: FleetCore) -> list[Output]:
-    """What the core wants, without its notes."""
-    return [output for output in core.take() if not isinstance(output, Note)]
+    """What the core wants, without its notes, and without its requests for a list of what it owns."""
+    return [output for output in core.take() if not isinstance(output, Note | ListRuns)]
 
 
 def a_node(*runs: Taken, slots: int = 4, policy: Policy | None = None) -> FleetCore:
@@ -93,6 +96,77 @@ def test_a_run_whose_claim_was_not_answered_is_begun_at_the_next_one() -> None:
     assert taken(core) == [BeginRun(a_run())]
 
 
+def asks_for_a_list(core: FleetCore) -> bool:
+    return any(isinstance(output, ListRuns) for output in core.take())
+
+
+def test_a_node_without_room_asks_what_it_owns() -> None:
+    core = a_node(a_run(), slots=1)
+
+    core.look(at(1), VALID)
+    assert asks_for_a_list(core)
+    core.look(at(2), LATE)
+    assert not asks_for_a_list(core), "the database does not answer anyway"
+    core.look(at(3), DRAINING)
+    assert asks_for_a_list(core)
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+@pytest.mark.parametrize(
+    "there", [[a_run(2)], [a_run(2), a_run(1, fence=3)]], ids=["no owner", "claimed again by this node"]
+)
+def test_a_run_that_the_database_does_not_have_for_the_node_is_killed_and_forgotten(
+    there: Sequence[Taken],
+) -> None:
+    core = a_node(a_run(1), a_run(2), slots=2)
+
+    core.owns(there)
+    assert taken(core) == [KillRun(a_run(1))]
+    core.owns(there)
+    core.lost(1, 2, "told by another way")
+    assert taken(core) == [], "once is enough"
+
+    core.work_ended(a_run(1), ended(progress=3), at(1))
+    assert taken(core) == [ForgetRun(a_run(1))]
+    core.look(at(1), VALID)
+    assert taken(core) == [ClaimRuns(1)], "it is not given back: the fence may be that of another owner"
+    core.owns([a_run(2), a_run(1, fence=3)])
+    assert taken(core) == [BeginRun(a_run(1, fence=3))]
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_loss_that_is_noticed_elsewhere_ends_only_that_ownership() -> None:
+    core = a_node(a_run(1), a_run(2))
+
+    core.lost(1, 1, "an earlier ownership")
+    core.lost(7, 1, "a run that is not here")
+    assert taken(core) == []
+    core.lost(1, 2, "the claim is not there")
+    assert taken(core) == [KillRun(a_run(1))]
+
+
+def test_a_run_whose_work_is_over_is_given_back_though_it_is_not_in_the_list() -> None:
+    core = a_node(a_run())
+    core.work_ended(a_run(), ended(status="completed"), at(1))
+
+    core.owns([])
+    core.look(at(2), VALID)
+
+    assert [output.run for output in given_back(core)] == [a_run()]
+
+
+def test_a_node_that_drains_ends_when_its_last_run_is_lost() -> None:
+    core = a_node(a_run())
+    core.look(at(1), DRAINING)
+    core.take()
+    core.owns([])
+    assert taken(core) == [KillRun(a_run())]
+
+    core.work_ended(a_run(), ended(), at(2))
+
+    assert core.state == "ended"
+
+
 def test_an_ended_run_is_given_back_until_the_database_answers() -> None:
     core = a_node(a_run())
     core.work_ended(a_run(), ended(status="completed"), at(1))
@@ -124,6 +198,34 @@ def test_a_run_that_dies_without_progress_gets_a_strike_and_one_with_progress_do
         core.look(at(2), VALID)
         (wanted,) = given_back(core)
         assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", strikes)
+
+
+@pytest.mark.requirement("fleet-damaged")
+def test_a_run_with_a_damaged_journal_is_held_at_once_and_not_refused() -> None:
+    core = a_node(a_run(strikes=1))
+    core.work_ended(a_run(strikes=1), Damaged("entry 3 is damaged; restore it"), at(1))
+
+    core.look(at(2), VALID)
+
+    (wanted,) = given_back(core)
+    assert (wanted.verdict.state, wanted.verdict.reason) == ("held", "entry 3 is damaged; restore it")
+    assert (wanted.refuses, wanted.verdict.strikes) == (False, 1)
+
+
+@pytest.mark.requirement("strikes-apart")
+def test_a_node_that_lacks_something_waits_longer_each_time_and_gives_no_strike() -> None:
+    core, dues = a_node(), list[int]()
+    for fence in range(2, 5):
+        run = a_run(fence=fence, strikes=1)
+        core.owns([run])
+        core.work_ended(run, ended("disk", progress=3, before=3), at(1))
+        core.look(at(1), VALID)
+        (wanted,) = given_back(core)
+        core.given_back(run, "queued")
+        assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", 1)
+        dues.append(wanted.verdict.due_us)
+
+    assert dues == sorted(set(dues))
 
 
 def test_a_clean_stop_clears_no_strikes_and_a_finished_step_does() -> None:

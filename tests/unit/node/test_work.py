@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
+from tests.waiting import until
 
 from bartack.depot.fleet import Fleet
+from bartack.depot.link import NodeLink
 from bartack.depot.taken import Taken
 from bartack.errors import (
     DepotError,
     DepotUnavailableError,
+    JournalCorruptError,
     JournalFullError,
     JournalLockedError,
     JournalLostError,
 )
 from bartack.node._environments import Environments
-from bartack.node._fleet_core import CannotRun, Postponed, Rewound, WorkEnd
-from bartack.node._work import RunWork
+from bartack.node._fleet_core import CannotRun, Damaged, Postponed, Rewound, WorkEnd
+from bartack.node._work import RunWork, spawn_linked
+from bartack.runtime.client.start_hub import HubOrder
+from bartack.runtime.hub.serve import Instructions
 
 RUN = Taken(1, "run-20260101-000000-00000001", "default", 2, 0)
+
+
+def refuse(*given: object) -> None:
+    raise AssertionError(given)
 
 
 class NotPrepared:
@@ -78,6 +89,32 @@ def test_what_may_pass_is_not_the_fault_of_the_node(error: Exception, tmp_path: 
 @pytest.mark.parametrize("error", [DepotError("the database", "no program"), PermissionError(13, "no")])
 def test_another_node_may_run_what_this_one_cannot(error: Exception, tmp_path: Path) -> None:
     assert isinstance(end_of(error, tmp_path), CannotRun)
+
+
+@pytest.mark.requirement("fleet-hold-time")
+def test_a_hub_learns_from_its_node_how_long_it_may_stand_still(tmp_path: Path) -> None:
+    (tmp_path / "reading.py").write_text("import sys; print(sys.stdin.read())", encoding="utf-8")
+    environ = {"PYTHONPATH": str(tmp_path)}
+    order = HubOrder(module="reading", words=(), workspace=str(tmp_path), environ=environ)
+    lease, out = os.open(os.devnull, os.O_RDONLY), tmp_path / "out"
+    with NodeLink(refuse, refuse) as link, out.open("wb") as log:
+        hub = spawn_linked(link, 2, lease, sys.executable, None, order, log.fileno(), lease, hold_s=4000.0)
+        until(hub.is_gone, "the end of the process")
+    os.close(lease)
+
+    read = msgspec.json.decode(out.read_bytes(), type=Instructions)
+    assert (read.hold_s, read.lease, read.fence) == (4000.0, lease, 2)
+
+
+@pytest.mark.requirement("fleet-damaged")
+def test_a_journal_that_is_damaged_in_the_database_is_for_a_person_and_not_for_other_nodes(
+    tmp_path: Path,
+) -> None:
+    end = end_of(JournalCorruptError("the database: run", 7, "checksum does not match"), tmp_path)
+
+    assert isinstance(end, Damaged)
+    assert "checksum does not match" in end.why
+    assert f"bartack db check {RUN.id}" in end.why
 
 
 def test_entries_that_the_database_has_lost_are_for_a_person(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ kept. A higher fence of the run means that it has another owner, and that nothin
 Values that are kept in an object store are there before their commit is sent (``_uploads.py``).
 
 The server that answers after a cut may be another one, which lacks what was acknowledged. So every new connection begins with a
-comparison (``_rewound.py``).
+comparison (``_rewound.py``). What that refuses is reported at once (``lost``): the run may execute a long step, and its next commit
+come much later. The first commit of an ownership is compared with nothing, but a server that does not know the ownership may have
+given the same fence to another node. So on a new connection it is sent only if the run is still this node's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +31,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from bartack.depot.postgres._append import Append
 from bartack.depot.postgres._content import upload
 from bartack.depot.postgres._database import load_psycopg
-from bartack.depot.postgres._rewound import Identity, Kept, compare
+from bartack.depot.postgres._rewound import Findings, Identity, Kept, compare, fences_of
 from bartack.depot.postgres._uploads import Say, Uploads
 from bartack.depot.taken import HOLD_S
 from bartack.errors import (
@@ -56,6 +58,8 @@ MOST_BYTES: Final = 8 << 20
 
 Done = Callable[[BartackError | None], None]
 Rewound = Callable[[str, int], object]
+Lost = Callable[[int, int, str], object]
+"""Takes the number of a run, the fence of the ownership that is gone, and why; called in any thread."""
 
 
 class Parcel:
@@ -79,6 +83,7 @@ class Courier:
         database: Where the runs are kept.
         node: The node that owns them.
         rewound: Called in the thread, with the name of a run and how many of its entries the database had lost and got again.
+        lost: Called in the thread when a comparison finds that nothing more of a run is written.
         hold_s: How long a commit waits for an object store that does not answer.
         say: Takes a line when a commit begins to wait for it.
     """
@@ -88,6 +93,7 @@ class Courier:
         database: Database,
         node: Identity,
         rewound: Rewound | None = None,
+        lost: Lost = lambda run, fence, why: None,
         *,
         hold_s: float = HOLD_S,
         say: Say = lambda _: None,
@@ -99,8 +105,9 @@ class Courier:
         self._append = Append(load_psycopg())
         self._node = node
         self._rewound = rewound
+        self._lost = lost
         self._kept: dict[int, Kept] = {}
-        self._refused: dict[int, BartackError] = {}
+        self._refused: dict[tuple[int, int], BartackError] = {}
         self._compared: Connection | None = None
         self._must_compare = False
         self._waiting: list[Parcel] = []
@@ -141,7 +148,7 @@ class Courier:
         """This process does not own a run any more, and nothing of it is under way."""
         with self._changed:
             self._kept.pop(run, None)
-            self._refused.pop(run, None)
+            self._refused = {key: error for key, error in self._refused.items() if key[0] != run}
 
     def close(self) -> bool:
         """Deliver what waits if the database answers, and end; returns whether it did."""
@@ -179,7 +186,7 @@ class Courier:
         while batch or self._must_compare:
             try:
                 with self._session.use() as connection:
-                    self._compare(connection)
+                    self._compare(connection, batch)
                     batch = self._send(connection, batch)
             except DepotUnavailableError as error:
                 if self._ends:
@@ -199,24 +206,34 @@ class Courier:
                     self._deliver([parcel])
                 return
 
-    def _compare(self, connection: Connection) -> None:
+    def _compare(self, connection: Connection, batch: Sequence[Parcel]) -> None:
         """Find out what a server that may be another one lacks; see ``_rewound.py``."""
         if connection is self._compared and not self._must_compare:
             return
         self._must_compare = False
         with self._changed:
-            kept = [one for one in self._kept.values() if one.run not in self._refused]
-        if kept:
-            try:
-                found = compare(connection, self._node, kept)
-            except BaseException:
-                self._must_compare = True
-                raise
-            self._refused |= found.refused
-            if self._rewound is not None:
-                for run, entries in found.sent_again.items():
-                    self._rewound(self._kept[run].name, entries)
+            kept = [one for one in self._kept.values() if (one.run, one.commit.fence) not in self._refused]
+            first = [parcel.kept for parcel in batch if parcel.run not in self._kept]
+        try:
+            found = compare(connection, self._node, kept) if kept else Findings({}, {})
+            there = fences_of(connection, self._node) if first else {}
+        except BaseException:
+            self._must_compare = True
+            raise
+        self._refuse(kept, found.refused)
+        missing = [one for one in first if there.get(one.run) != one.commit.fence]
+        self._refuse(missing, {one.run: NodeLostError(one.name, "it has another owner") for one in missing})
+        if self._rewound is not None:
+            for run, entries in found.sent_again.items():
+                self._rewound(self._kept[run].name, entries)
         self._compared = connection
+
+    def _refuse(self, kept: Sequence[Kept], refused: Mapping[int, BartackError]) -> None:
+        fences = {one.run: one.commit.fence for one in kept if one.run in refused}
+        with self._changed:
+            self._refused |= {(run, fence): refused[run] for run, fence in fences.items()}
+        for run, fence in fences.items():
+            self._lost(run, fence, str(refused[run]))
 
     def _send(self, connection: Connection, batch: list[Parcel]) -> list[Parcel]:
         """Send a batch once. Returns what has to be sent again."""
@@ -240,7 +257,7 @@ class Courier:
 
     def _is_wanted(self, parcel: Parcel) -> bool:
         """Whether a commit can be sent; otherwise the reason is its outcome."""
-        refusal = self._refused.get(parcel.run)
+        refusal = self._refused.get((parcel.run, parcel.commit.fence))
         if refusal is not None:
             parcel.done(refusal)
         return refusal is None

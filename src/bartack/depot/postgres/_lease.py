@@ -7,6 +7,19 @@ got it later than that, so its lease lasts at least ``lease_s`` from that moment
 before (``LeasePage`` and ``runtime/hub/holding.py``), and continues when a later beat is answered.
 
 If the answer is that this node is dead, its runs have other owners, and the lease is over for good.
+
+**The server that answers may be another one**, which has taken over and does not know the last claims. It lets other nodes claim
+the same runs at once, while the row of this node, and so its lease, survives. Three things bound how long two owners are at work:
+
+- As long as this node does not reach that server, no beat is answered, and its runs stand still at the end of the lease that the
+  page shows, as in every failure.
+- When it reaches it, a beat over a new connection renews the lease in the database, and nothing on this machine. The runs that
+  the database has for the node are read over the same connection first (``reconnected``). The hub of each one that is missing is
+  killed, and only then does the page show the lease. So a run that stood still and is lost never moves again, and one that did not
+  stand still yet ends with the first answer of the server.
+- Between the two, a node that reconnects sooner may begin a run of which this one is still to learn that it is lost. That lasts
+  until the next beat of this node, a fifth of a lease later, and if that is not answered until its runs stand still. No commit of
+  the old owner is accepted meanwhile (``_carrier.py`` asks first), and a step that is executed twice has the same key.
 """
 
 from __future__ import annotations
@@ -63,7 +76,8 @@ class Node(Closing):
         is_dead: The database has declared it dead, or does not know it.
         beat_us: How long its last beat took.
         offset_us: How far the database's clock is ahead of the clock on the wall of this machine, as of the last beat.
-        reconnected: Called in the thread of the beats when one has gone over a new connection.
+        reconnected: Called in the thread of the beats when one has gone over a new connection, with that, before the lease is shown
+            to be renewed. If it does not return, that waits for the next beat.
 
     Args:
         database: Where the runs are.
@@ -79,7 +93,8 @@ class Node(Closing):
         self.is_dead = False
         self.beat_us = 0
         self.offset_us = 0
-        self.reconnected: Callable[[], object] | None = None
+        self.reconnected: Callable[[Session], object] | None = None
+        self._checked = 0
         self._database = database
         self._page = page
         self._lease_s = lease_s
@@ -141,9 +156,9 @@ class Node(Closing):
     def _beat(self, session: Session) -> None:
         sent = 0 if self._page is None else self._page.now_ns()
         began = time.monotonic_ns()
-        connections = session.connections
         try:
             state = self._renew_there(session)
+            self._check(session)
         except DepotUnavailableError:
             return  # the page shows how long it may continue
         except Exception:  # noqa: BLE001 - the boundary of the thread: without beats the runs would stand still for good
@@ -153,11 +168,20 @@ class Node(Closing):
         if state in {"live", "draining"}:
             self._renew(sent)
         else:
-            self.is_dead = True
-            if self._page is not None:
-                self._page.end()
-        if connections != session.connections and self.reconnected is not None:
-            self.reconnected()
+            self.lose()
+
+    def _check(self, session: Session) -> None:
+        """Find out what a server that may be another one knows of this node."""
+        made = session.connections
+        if made != self._checked and self.reconnected is not None:
+            self.reconnected(session)
+            self._checked = made
+
+    def lose(self) -> None:
+        """This node owns nothing any more: the right to run is gone for good."""
+        self.is_dead = True
+        if self._page is not None:
+            self._page.end()
 
     def _renew_there(self, session: Session) -> str:
         """Renew the lease in the database; returns the state of the node there."""

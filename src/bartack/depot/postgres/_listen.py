@@ -6,7 +6,6 @@ No promise depends on one. A notification that is lost, or that a pooler does no
 from __future__ import annotations
 
 import os
-import select
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from bartack.core.closing import Closing
+from bartack.core.readable import wait_readable
 from bartack.depot.postgres._database import Database
 from bartack.errors import DepotError
 
@@ -76,14 +76,14 @@ class Listener(Closing):
                 finally:
                     connection.close()
             if not self._ends:
-                select.select([self._reader], [], [], AGAIN_S)
+                wait_readable([self._reader], AGAIN_S)
 
     def _receive(self, connection: Connection) -> None:
         connection.add_notify_handler(lambda found: self._notified(found.channel, found.payload))
         listen(connection, self._channels)
         self._notified("", "")
         while not self._ends:
-            select.select([self._reader, connection.fileno()], [], [], ALIVE_S)
+            wait_readable([self._reader, connection.fileno()], ALIVE_S)
             # The library hands over what has arrived with the answer to a statement.
             connection.execute(b"SELECT 1")
 

@@ -16,6 +16,7 @@ from bartack.core.files import replace_file
 from bartack.depot.postgres._carrier import Courier, PostgresCarrier, Rewound
 from bartack.depot.postgres._lease import GRACE_S, Node, Page
 from bartack.depot.postgres._listen import Announcer, Listener
+from bartack.depot.postgres._rewound import fences_of
 from bartack.depot.taken import LEASE_S
 from bartack.errors import DepotUnavailableError, JournalLockedError, JournalNotFoundError
 from bartack.journal import BlobRef
@@ -101,10 +102,10 @@ class Ownership:
         self.fence = fence
         self.is_shown_alive = False
         self.errands = Errands(database)
-        self._courier = Courier(database, node.identity, rewound)
-        node.reconnected = self._courier.compare
+        self._courier = Courier(database, node.identity, rewound, lambda run, fence, why: node.lose())
         self._run = run
         self._is_over = False
+        node.reconnected = self._check
         self._state, self._reason = "resting", ""
         self._database = database
         self._announcer: Announcer | None = None
@@ -150,6 +151,14 @@ class Ownership:
         if outcome == "held":
             raise JournalLockedError(name, None, f"another directory: it was {owner}")
         raise JournalLockedError(name, None, f"node {owner}, or free in {wait_s:.0f} s if that has died")
+
+    def _check(self, session: Session) -> None:
+        """The server may be another one, which does not know this ownership: then nothing of the run may continue here."""
+        self._courier.compare()
+        with session.use() as connection:
+            there = fences_of(connection, self.node.identity)
+        if there.get(self._run) != self.fence and not self._is_over:
+            self.node.lose()
 
     def carrier(self, name: str, directory: Path, read: Callable[[BlobRef], bytes]) -> PostgresCarrier:
         """The way of its commits; closing it ends the ownership."""
@@ -215,8 +224,9 @@ class Ownership:
         if self._announcer is not None:
             self._announcer.close()
         if answers:
-            statement = "SELECT bartack.release(%s, %s, %s, %s)"
-            self.errands.run("release", statement, self._run, self.fence, self._state, self._reason)
+            if not self.node.is_dead:  # otherwise the fence may be that of another owner by now
+                statement = "SELECT bartack.release(%s, %s, %s, %s)"
+                self.errands.run("release", statement, self._run, self.fence, self._state, self._reason)
             answers = self.errands.close()
         self.node.close(leaves=answers)
 

@@ -6,6 +6,7 @@ a copy of them. So it compares after each reconnect, before anything else is sen
 - the run is still owned by this node under the same fence, and what is there is the beginning of the copy: the ownership
   is older than everything that is missing, so nothing else can have been written by another owner. The missing lines are sent
   again, and the same history stands there as before;
+- the run has another owner, or none, and no entry is missing: this owner has lost it;
 - anything else, if entries are missing: the ownership itself may be among what was lost, and another node may be given the same
   run with the same fence. Nothing is guessed then. The run is held, unless another node owns it by now, and a person decides.
 
@@ -49,6 +50,18 @@ class Identity(NamedTuple):
 
     id: int
     joined: Any
+
+
+def fences_of(connection: Connection, node: Identity) -> dict[int, int]:
+    """The fence of each run that a node owns, as the database has it.
+
+    ``Database.talking`` is around it.
+    """
+    statement = (
+        "SELECT o.run, o.fence FROM bartack.node n JOIN bartack.owner o ON o.node = n.id "
+        "WHERE n.id = %s AND n.joined = %s"
+    )
+    return dict(connection.execute(statement.encode(), node).fetchall())
 
 
 class Kept(NamedTuple):
@@ -95,6 +108,8 @@ def compare(connection: Connection, node: Identity, kept: Sequence[Kept]) -> Fin
     for one in kept:
         is_ours, end = standings[one.run]
         if end.last > one.commit.last or end == (one.commit.last, one.commit.crc):
+            if not is_ours:
+                findings.refused[one.run] = NodeLostError(one.name, "it has another owner")
             continue
         try:
             findings.sent_again[one.run] = _heal(connection, one, end, is_ours=is_ours)

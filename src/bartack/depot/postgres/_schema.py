@@ -19,7 +19,7 @@ from bartack.errors import DepotSchemaError, DepotUnavailableError
 if TYPE_CHECKING:
     from bartack.depot.postgres._database import Connection
 
-MIGRATIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+MIGRATIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 VERSION: Final = len(MIGRATIONS)
 WORKS_FROM: Final = dict.fromkeys(range(1, VERSION + 1), 1)
 """For each version of the schema, the oldest that its users may know."""

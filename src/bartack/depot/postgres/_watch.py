@@ -7,12 +7,12 @@ notifications. Then what a person sees is late by a second at most.
 
 from __future__ import annotations
 
-import select
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from bartack.core.closing import Closing
+from bartack.core.readable import wait_readable
 from bartack.core.watch import WatchKind
 from bartack.depot.postgres._database import Session
 from bartack.depot.postgres._listen import listen
@@ -70,10 +70,10 @@ class RowWatch(Closing):
                 left = min(left, end - time.monotonic())
                 if end <= time.monotonic():
                     return False
-            select.select(self._descriptors(), [], [], max(left, 0))
+            wait_readable(self._descriptors(), left)
 
     def _is_notified(self) -> bool:
-        return bool(select.select(self._descriptors(), [], [], 0)[0])
+        return bool(wait_readable(self._descriptors(), 0))
 
     def _descriptors(self) -> list[int]:
         """What is readable when a notification has come, or the end of the connection: a look finds out."""

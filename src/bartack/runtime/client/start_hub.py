@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ import msgspec
 
 from bartack.config.project import with_absolute_path
 from bartack.core.files import open_private
+from bartack.core.readable import wait_readable
 from bartack.errors import DeadlineExceededError
 from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.frames import ErrorData
@@ -195,7 +195,7 @@ def _wait_for_hub(run: RunDir, process: HubProcess, report: BinaryIO) -> None:
     """
     limit = time.monotonic() + START_TIMEOUT_S
     with run.watch() as watch:
-        while not select.select([report], [], [], 0)[0] or (not process.is_gone() and not run.is_active()):
+        while not wait_readable([report.fileno()], 0) or (not process.is_gone() and not run.is_active()):
             if time.monotonic() > limit:
                 process.release()
                 raise DeadlineExceededError("start", START_TIMEOUT_S, "default")

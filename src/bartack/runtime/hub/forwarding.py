@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import socket
 import threading
 import time
@@ -26,6 +25,7 @@ from typing import Final
 import msgspec
 
 from bartack.core.closing import Closing
+from bartack.core.readable import wait_readable
 from bartack.depot.asking import LEAVE, Answerer, RequestState, StoredRequest
 from bartack.errors import BartackError, DepotError, FrameError, RunNotActiveError
 from bartack.journal.contract import INLINE_LIMIT
@@ -212,7 +212,7 @@ class RequestForwarder(Closing):
             wait_s = AGAIN_S if self._unsettled or self._is_asked else self._look_s
             if by_fd and wait_s is None:
                 wait_s = IDLE_S
-            ready = select.select([self._reader, *by_fd], [], [], wait_s)[0]
+            ready = wait_readable([self._reader, *by_fd], wait_s)
             if not ready:
                 self._is_asked = self._is_asked or self._look_s is not None
                 for client in [client for client, one in self._connections.items() if one.is_idle()]:

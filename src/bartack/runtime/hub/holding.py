@@ -4,7 +4,7 @@ The right is a lease page (``LeasePage``), which another process writes. The zyg
 commands and agents by themselves, even if the hub is stopped. Meanwhile the hub reads nothing, decides nothing and starts nothing,
 and its clock stands still, so that no deadline, watchdog or heartbeat counts the time. Without a lease none of this happens.
 
-A hub that gets a signal to stop meanwhile, or that has stood still for ``HOLD_S`` seconds because the writer of its lease may be
+A hub that gets a signal to stop meanwhile, or that has stood still for too long because the writer of its lease may be
 dead, ends and records nothing: another process may own the run by now. Its trees end with it, and the run can be resumed.
 """
 
@@ -23,7 +23,7 @@ LOOK_S: Final = 0.02
 """How often to look whether the right was renewed."""
 
 HOLD_S: Final = 300.0
-"""How long a hub stands still before it gives up."""
+"""How long a hub stands still before it gives up, unless its starter says otherwise."""
 
 
 class Holding:

@@ -63,7 +63,7 @@ from bartack.runtime.hub.connections import Connections
 from bartack.runtime.hub.deadlock import DeadlockWatch
 from bartack.runtime.hub.draining import LOOK_S as DRAIN_LOOK_S
 from bartack.runtime.hub.draining import Draining
-from bartack.runtime.hub.holding import Holding
+from bartack.runtime.hub.holding import HOLD_S, Holding
 from bartack.runtime.hub.listener import Listener
 from bartack.runtime.hub.orphans import kill_orphans
 from bartack.runtime.hub.parents import NAMES, Parents
@@ -163,6 +163,7 @@ class Hub:
         account: Account | None = None,
         notices: NoticeFeed | None = None,
         lease: int | None = None,
+        hold_s: float = HOLD_S,
         copier: Copier | None = None,
     ) -> None:
         self._run, self._journal = run, journal
@@ -192,7 +193,8 @@ class Hub:
             account=account,
             lease=lease,
         )
-        self._holding = Holding(lease, clock, partial(observer.show, "note", ""), self._signals.seen)
+        note = partial(observer.show, "note", "")
+        self._holding = Holding(lease, clock, note, self._signals.seen, hold_s)
         parents = self._parents
         self._bridges = Bridges(self._poller, str(run.socket.path))
         self._host = HubHost(

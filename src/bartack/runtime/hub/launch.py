@@ -22,6 +22,7 @@ from bartack.journal import Journal
 from bartack.journal.veil import Veil
 from bartack.runtime.hub.agents.prompts import Prompts
 from bartack.runtime.hub.clock import HubClock
+from bartack.runtime.hub.holding import HOLD_S
 from bartack.runtime.hub.hub import Hub, Observer
 from bartack.runtime.hub.inbox import take_in
 from bartack.runtime.hub.machine import check_machine, workers_room
@@ -84,6 +85,7 @@ def drive(
     *,
     accept_loss: bool = False,
     lease: int | None = None,
+    hold_s: float = HOLD_S,
     prepared: Prepared | None = None,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
@@ -99,6 +101,7 @@ def drive(
         sets: Settings in ``config`` that were given for this run now, and hold from now on.
         accept_loss: Resume a run whose journal has lost acknowledged entries with those that are left.
         lease: The descriptor of a lease page: everything stands still while it is not valid (``holding.py``).
+        hold_s: How long that may last.
         prepared: How its workspace was prepared for this hub.
 
     Raises:
@@ -121,7 +124,7 @@ def drive(
     check_telemetry(config)
     with _tracing(telemetry) if config.telemetry.otel else nullcontext(telemetry) as traced:
         given = run, config, observer, unknown, workspace, traced, describe, sets
-        return _drive(*given, accept_loss=accept_loss, lease=lease, prepared=prepared)
+        return _drive(*given, accept_loss=accept_loss, lease=lease, hold_s=hold_s, prepared=prepared)
 
 
 # Long because it opens what a hub needs, each thing with those before it, and closes all of it.
@@ -137,6 +140,7 @@ def _drive(
     *,
     accept_loss: bool,
     lease: int | None,
+    hold_s: float,
     prepared: Prepared | None,
 ) -> str:
     check_may_drive(run)
@@ -166,9 +170,8 @@ def _drive(
         core, copier = _open_core(run, config, place, given)
         feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock, copier=copier)
-        hub = make_hub(
-            config=_shared(config, veil), describe=describe, account=account, notices=feed, lease=lease
-        )
+        make_hub = partial(make_hub, lease=lease, hold_s=hold_s)
+        hub = make_hub(config=_shared(config, veil), describe=describe, account=account, notices=feed)
         forwarder = _open_forwarder(run)
         dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
 

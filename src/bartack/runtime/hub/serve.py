@@ -14,6 +14,7 @@ import msgspec
 
 from bartack.config.load import Config, kept_sets, load_config, load_kept_config
 from bartack.errors import BartackError, JournalLockedError, TreeLockedError
+from bartack.runtime.hub.holding import HOLD_S
 from bartack.runtime.hub.hub import Hub
 from bartack.runtime.hub.launch import EXIT_CODES, drive
 from bartack.runtime.hub.log import HubLog
@@ -70,6 +71,7 @@ class Instructions(msgspec.Struct):
         sets: Settings that are given for this run now, and hold from now on.
         rest_after_s: Stop when there is nothing to do for longer than this; negative: never.
         lease: The descriptor of a lease page that the run needs to be active; negative: it needs none.
+        hold_s: How long the run stands still while that page gives no right, before it is stopped.
         link: The descriptors to the node that owns the run in a database; empty: there is none.
         fence: The number of that ownership.
         prepared: How the workspace was prepared for this hub.
@@ -79,6 +81,7 @@ class Instructions(msgspec.Struct):
     sets: list[str] = []
     rest_after_s: float = -1.0
     lease: int = -1
+    hold_s: float = HOLD_S
     link: list[int] = []
     fence: int = 0
     prepared: Prepared | None = None
@@ -124,6 +127,7 @@ def main(argv: list[str], around: Around | None = None, instructions: Instructio
                 describe=describe,
                 sets=given.sets,
                 lease=None if given.lease < 0 else given.lease,
+                hold_s=given.hold_s,
                 prepared=given.prepared,
             )
     except BartackError as error:

@@ -313,6 +313,55 @@ class FleetContract(ABC):
 
         assert (self.state(run), self.fleet.standing(run).strikes) == ("queued", 0)
 
+    def test_the_death_of_a_node_that_prepared_the_run_counts(self) -> None:
+        run, seat = self.run(), uuid4()
+        for death in range(3):
+            mine = self.claim_one(self.node(seat=seat))
+            assert mine.strikes == death
+            assert self.fleet.begun(run, mine.fence)
+            assert not self.fleet.begun(run, mine.fence - 1), "that was another ownership"
+        self.node(seat=seat)
+
+        assert self.state(run) == "held"
+        assert "third time" in self.fleet.standing(run).reason
+
+    def test_only_the_ownership_counts_that_has_prepared_the_run(self) -> None:
+        run, seat = self.run(), uuid4()
+        mine = self.claim_one(self.node(seat=seat))
+        self.fleet.begun(run, mine.fence)
+        for _ in range(4):
+            self.claim_one(self.node(seat=seat))
+        self.node(seat=seat)
+
+        assert (self.state(run), self.fleet.standing(run).strikes) == ("queued", 1)
+
+    def test_deaths_of_its_process_alone_are_not_deaths_of_nodes(self) -> None:
+        run, seat = self.run(), uuid4()
+        first = self.claim_one(self.node(seat=seat))
+        assert (
+            self.fleet.give_back(run, first.fence, "queued", 0, "its process died", 3, refuses=False)
+            == "queued"
+        )
+        for death in range(3):
+            mine = self.claim_one(self.node(seat=seat))
+            assert (self.state(run), mine.strikes) == ("owned", 3 + death)
+            self.fleet.alive(run, mine.fence)
+        self.node(seat=seat)
+
+        assert self.state(run) == "held"
+        assert "its node died for the third time" in self.fleet.standing(run).reason
+
+    def test_what_clears_the_strikes_clears_the_deaths_of_nodes(self) -> None:
+        run, seat = self.run(), uuid4()
+        for strikes in (2, 2):
+            for _ in range(strikes):
+                mine = self.claim_one(self.node(seat=seat))
+                self.fleet.alive(run, mine.fence)
+            mine = self.claim_one(self.node(seat=seat))
+            assert mine.strikes == strikes
+            self.fleet.give_back(run, mine.fence, "queued", 0, "it has come further", 0, refuses=False)
+        assert (self.state(run), self.fleet.standing(run).strikes) == ("queued", 0)
+
     def test_a_finished_step_clears_the_strikes(self) -> None:
         run, seat = self.run(), uuid4()
         for death in range(4):

@@ -70,7 +70,7 @@ class RunStanding(NamedTuple):
         state: Who has to take care of it.
         fence: The number of the last ownership, raised by every change of it.
         node: The node that owns it; 0: none.
-        strikes: How often in a row its node has died.
+        strikes: How often in a row its process has died, alone or with its node, and no step was finished.
         reason: Why it is in that state, in words.
     """
 
@@ -146,6 +146,10 @@ class FleetFunctions(Protocol):
 
     def alive(self, run: int, fence: int) -> bool:
         """A hub runs the run."""
+        ...
+
+    def begun(self, run: int, fence: int) -> bool:
+        """Something of the run is executed, though no hub runs it yet."""
         ...
 
     def progressed(self, run: int, fence: int) -> None:

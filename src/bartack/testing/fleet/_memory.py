@@ -62,6 +62,8 @@ class MemoryRun:
     refused: frozenset[int] = frozenset()
     due_us: int = 0
     strikes: int = 0
+    deaths: int = 0
+    begun: int = 0
     before: OwnerState = "resting"
     commits: dict[int, Commit] = field(default_factory=dict[int, Commit])
     ends: int = 0
@@ -70,6 +72,11 @@ class MemoryRun:
     def taken(self) -> Taken:
         """As its owner sees it."""
         return Taken(self.no, self.id, "default", self.fence, self.strikes)
+
+    def count(self, strikes: int) -> None:
+        """What clears the strikes clears the deaths of nodes, which are among them."""
+        self.strikes = strikes
+        self.deaths = min(self.deaths, strikes)
 
 
 # Long because it has all functions of the database, each in a few lines.
@@ -120,7 +127,7 @@ class MemoryFleet:
         row.pool = pool or row.pool or POOL
         row.priority = row.priority if priority is None else priority
         row.needs = row.needs if needs is None else frozenset(needs)
-        row.strikes = 0 if row.state == "held" else row.strikes
+        row.count(0 if row.state == "held" else row.strikes)
         row.refused, row.due_us, row.reason = frozenset(), 0, ""
         if row.state == "queued":
             self._queued[row.pool] += 1
@@ -209,16 +216,17 @@ class MemoryFleet:
                 self._free(self._runs[number], why)
 
     def _free(self, row: MemoryRun, why: str) -> None:
-        counts = row.pool is not None and row.is_alive
-        state: OwnerState = "queued" if row.strikes < STRIKES - 1 else "held"
+        counts = row.pool is not None and (row.is_alive or row.begun == row.fence)
+        state: OwnerState = "queued" if row.deaths < STRIKES - 1 else "held"
         if row.pool is None:
             state = "resting"
-        elif not row.is_alive:
+        elif not counts:
             state = row.before
         if counts:
             if state == "held":
                 why = "its node died for the third time, and no step was finished in between"
-            row.strikes = self._strikes_after_burial(row)
+            row.deaths += 1
+            row.count(self._strikes_after_burial(row))
         row.reason = why
         row.fence = self._fence_after_burial(row)
         self._move(row, state)
@@ -319,11 +327,18 @@ class MemoryFleet:
             row.is_alive = True
         return row is not None
 
+    def begun(self, run: int, fence: int) -> bool:
+        """See ``FleetFunctions.begun``."""
+        row = self._owner(run, fence)
+        if row is not None:
+            row.begun = fence
+        return row is not None
+
     def progressed(self, run: int, fence: int) -> None:
         """See ``FleetFunctions.progressed``."""
         row = self._owner(run, fence)
         if row is not None:
-            row.strikes = 0
+            row.count(0)
 
     def give_back(
         self, run: int, fence: int, state: OwnerState, due_us: int, why: str, strikes: int, *, refuses: bool
@@ -336,7 +351,8 @@ class MemoryFleet:
             row.refused |= {row.node}
             if not self._has_taker(row):
                 state = "held"
-        row.fence, row.reason, row.strikes, row.due_us = row.fence + 1, why, strikes, max(due_us, 0)
+        row.fence, row.reason, row.due_us = row.fence + 1, why, max(due_us, 0)
+        row.count(strikes)
         self._move(row, state)
         return state
 
@@ -370,7 +386,8 @@ class MemoryFleet:
         held = 0
         for row in self._runs.values():
             row.fence += RESTORED
-            row.strikes, row.due_us, row.refused = 0, 0, frozenset()
+            row.count(0)
+            row.due_us, row.refused = 0, frozenset()
             if row.state not in {"over", "held"}:
                 held += row.pool is not None
                 row.reason = "the database was restored from a backup" if row.pool else row.reason

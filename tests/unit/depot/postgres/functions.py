@@ -103,6 +103,9 @@ class PostgresFunctions:
     def alive(self, run: int, fence: int) -> bool:
         return bool(self._one("SELECT bartack.alive(%s, %s)", run, fence))
 
+    def begun(self, run: int, fence: int) -> bool:
+        return bool(self._one("SELECT bartack.begun(%s, %s)", run, fence))
+
     def progressed(self, run: int, fence: int) -> None:
         self._one("SELECT bartack.progressed(%s, %s)", run, fence)
 

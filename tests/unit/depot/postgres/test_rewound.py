@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from bartack.journal import Draft
 from bartack.journal.mirror import End
 from bartack.journal.rewound import MOST_BYTES, missing_commits
 from bartack.journal.shared import Commit, SharedJournal
+from bartack.supervision.process.lease import LeasePage
 from bartack.telemetry import Telemetry
 
 LARGE = 200_000
@@ -27,9 +29,10 @@ LARGE = 200_000
 class Place:
     """A run in a database, and its owner."""
 
-    def __init__(self, folder: Path, lease_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, lease_s: float = 60.0, page: LeasePage | None = None) -> None:
         self.database = Database(new_database())
-        self.run = PostgresRun(folder / "run-20260101-000000-00000001", self.database, lease_s=lease_s)
+        path = folder / "run-20260101-000000-00000001"
+        self.run = PostgresRun(path, self.database, page=page, lease_s=lease_s)
         self.run.create(())
         self.again: list[int] = []
         telemetry = Telemetry()
@@ -129,6 +132,27 @@ def test_the_loss_is_found_while_the_run_appends_nothing(tmp_path: Path) -> None
 
     place.check_whole()
     place.close()
+
+
+@pytest.mark.requirement("fleet-lost-claim")
+def test_a_process_whose_ownership_was_lost_stands_still_for_good_though_it_appends_nothing(
+    tmp_path: Path,
+) -> None:
+    page, fd = LeasePage.create()
+    place = Place(tmp_path, lease_s=3.0, page=page)
+    place.add("acknowledged")
+
+    place.fail_over("UPDATE bartack.owner SET state = 'resting', node = NULL, fence = fence - 1")
+
+    until(lambda: page.is_over, "the end of its right to run the run")
+    place.rows("SELECT 1")  # on a new connection
+    place.rows(
+        "UPDATE bartack.owner SET state = 'owned', node = (SELECT max(id) FROM bartack.node), fence = fence + 1"
+    )
+    place.journal.close()
+    assert place.owner()[0] == "owned", "the fence was given to another owner, whose run it is"
+    place.database.close()
+    os.close(fd)
 
 
 @pytest.mark.requirement("db-rewound")

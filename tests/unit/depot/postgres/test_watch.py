@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.descriptors import high_descriptors
 from tests.unit.depot.yard import Yard, append
 from tests.waiting import until
 
+from bartack.depot.postgres._database import Database
 from bartack.depot.postgres._listen import Announcer, Listener
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._watch import LOOK_S
@@ -87,6 +89,23 @@ def test_readers_are_notified_of_watched_runs_only_and_not_of_each_change(yard: 
 
         assert set(heard) == {"bartack_run_1"}
         assert len(heard) <= 10 * (time.monotonic() - began) + 2 < changes
+
+
+@pytest.mark.requirement("node-many-runs")
+def test_notifications_come_in_a_process_with_many_descriptors(yard: Yard) -> None:
+    heard: list[str] = []
+    run = PostgresRun(yard.folder / yard.submit(), yard.database)
+    with (
+        high_descriptors(),
+        Database(yard.team.where.on) as database,
+        Listener(database, ["bartack_many"], lambda channel, text: heard.append(channel)),
+        PostgresRun(run.path, database).watch() as watch,
+    ):
+        until(lambda: heard == [""], "the listener")
+        yard.rows("SELECT pg_notify('bartack_many', '')")
+        until(lambda: heard == ["", "bartack_many"], "the notification")
+        change(yard)
+        until(lambda: watch.wait(1), "the change")
 
 
 def test_a_node_notifies_readers_of_the_commits_of_its_runs(yard: Yard, tmp_path: Path) -> None:

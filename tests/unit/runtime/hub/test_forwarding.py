@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests.descriptors import high_descriptors
 from tests.waiting import until
 
 from bartack import Run, Session
@@ -139,6 +140,15 @@ def test_a_session_through_a_database_is_like_one_on_the_machine(place: Place) -
         place.run.answer("q9", "text")
 
     assert place.taken() == 2, "what has changed the run has an outcome in its journal"
+
+
+@pytest.mark.requirement("node-many-runs")
+def test_requests_come_through_in_a_process_with_many_descriptors(request: pytest.FixtureRequest) -> None:
+    with high_descriptors():
+        place: Place = request.getfixturevalue("place")
+        place.forward()
+        with Session.join(place.run.dir) as session:
+            assert session.mailbox.calls.call("text") == {"got": "text"}
 
 
 def test_what_a_client_holds_goes_back_when_it_leaves(place: Place) -> None:

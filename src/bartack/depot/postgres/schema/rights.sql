@@ -10,7 +10,7 @@ DECLARE
   of_owners text[] := ARRAY['join_node', 'beat', 'leave', 'claim_run', 'append', 'look', 'alive', 'mark', 'release', 'keep_content',
     'keep_part', 'keep_program', 'accept_loss', 'drain', 'submit', 'enqueue',
     'settle', 'hold', 'begin_object', 'keep_object'];
-  of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'report', 'do_chore', 'note_chore', 'take_schedule',
+  of_nodes text[] := ARRAY['join_fleet', 'beat_fleet', 'claim', 'give_back', 'progressed', 'begun', 'report', 'do_chore', 'note_chore', 'take_schedule',
     'note_schedule', 'share_pauses', 'take_orphans', 'drop_orphans', 'note_orphans'];
   of_users text[] := ARRAY['adopt', 'remove', 'drop_journal', 'keep_value', 'keep_value_part', 'add_schedule', 'remove_schedule', 'ask', 'withdraw'];
 BEGIN

@@ -66,11 +66,13 @@ class Terms(NamedTuple):
         environ: The environment of its hub.
         lease: The descriptor of a lease page that it needs, if there is one.
         is_stopped: Whether it is to be given up; asked again and again.
+        begins: Called right before it is executed.
     """
 
     environ: Mapping[str, str]
     lease: int | None = None
     is_stopped: Callable[[], bool] = bool
+    begins: Callable[[], object] = bool
 
 
 def prepare_workspace(
@@ -99,6 +101,7 @@ def prepare_workspace(
     assert state.run is not None
     if state.run.run_as:
         raise WorkspaceSetupError(run.id, shlex.join(words), f"it is not executed as {state.run.run_as}")
+    terms.begins()
     with tempfile.TemporaryFile(dir=run.path) as output:
         environ = {**with_absolute_path(terms.environ), **run.environment(state)}
         ran = _Command(run, words, workspace, environ, config.setup_timeout_s, output).execute(terms)

@@ -144,6 +144,18 @@ def test_secrets_are_neither_in_the_output_nor_in_the_message(
     assert "$env:REGISTRY_TOKEN" in shown
 
 
+@pytest.mark.requirement("fleet-setup-strikes")
+def test_that_the_command_begins_is_reported_before_and_only_if_it_does(host: Host) -> None:
+    seen: list[list[str]] = []
+    host.terms = Terms(os.environ, begins=lambda: seen.append(host.lines("made")))
+
+    for _ in range(2):
+        host.prepare("echo made >> made")
+
+    assert seen == [[]]
+    assert host.lines("made") == ["made"]
+
+
 @pytest.mark.requirement("fleet-setup-stops")
 def test_nothing_of_the_command_is_left_when_its_node_stops(host: Host) -> None:
     stopping = threading.Event()
