@@ -144,6 +144,7 @@ class MemoryRun:
         each: Callable[[Entry], None] | None = None,
         veil: Veil | None = None,
         accept_loss: bool = False,
+        clock: Clock | None = None,
     ) -> MemoryJournal:
         """See ``KeptRun.open_journal``."""
         loss = self._find_loss()

@@ -50,7 +50,7 @@ _CLAIM: Final = (
     "waiting AS (SELECT count(*) AS runs FROM (SELECT 1 FROM bartack.owner o, bartack.node x, asked "
     "WHERE x.id = asked.me AND o.state = 'queued' AND o.pool = ANY (x.pools) "
     "LIMIT (SELECT most * live FROM asked, nodes)) w) "
-    "SELECT c.run, c.id, c.team, c.fence, c.strikes FROM asked, nodes, waiting, "
+    "SELECT c.run, c.id, c.team, c.fence, c.strikes, c.seen_us FROM asked, nodes, waiting, "
     "LATERAL bartack.claim(asked.me, least(asked.most, greatest(1, ceil(waiting.runs / nodes.live::float8)))::int) c"
 )
 
@@ -91,9 +91,10 @@ class FleetNode(Node):
             "SELECT b.state, b.queued, b.asked, b.now_us, n.hurries FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
             "WHERE n.id = %s AND n.joined = %s"
         )
+        sent = self.sent()
         found = session.rows(statement, *self.identity)
         state, queued, asked, now_us, hurries = found[0] if found else ("dead", True, None, None, False)
-        self.note_time(now_us)
+        self.note_time(now_us, sent)
         has_changed = (state, hurries) != (self.state, self.is_hurried)
         self.state, self.is_hurried = state, hurries
         self.asked.update(asked or ())
@@ -201,8 +202,8 @@ class Fleet(Closing):
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""
         rows = self._session.rows(
-            "SELECT o.run, r.id, r.team, o.fence, o.strikes FROM bartack.owner o JOIN bartack.run r ON r.no = o.run "
-            "WHERE o.node = %s",
+            "SELECT o.run, r.id, r.team, o.fence, o.strikes, (extract(epoch FROM o.seen) * 1e6)::bigint "
+            "FROM bartack.owner o JOIN bartack.run r ON r.no = o.run WHERE o.node = %s",
             self.node.id,
         )
         return [Taken(*row) for row in rows]
@@ -215,7 +216,7 @@ class Fleet(Closing):
         ``due_us`` is a time of this machine's clock. The database gets it in its own.
         """
         self._errands.flush()
-        due_us += self.node.offset_us if due_us > 0 else 0
+        due_us = max(due_us + self.node.offset_us, 1) if due_us > 0 else 0
         statement = "SELECT bartack.give_back(%s, %s, %s, %s, %s, %s, %s)"
         values = run.no, run.fence, state, due_us, why, strikes, refuses
         ((found,),) = self._session.rows(statement, *values)

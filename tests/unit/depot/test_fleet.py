@@ -16,6 +16,7 @@ from tests.waiting import until
 
 from bartack.core.clock import SystemClock
 from bartack.depot.fleet import Fleet
+from bartack.depot.postgres._lease import Sent
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.errors import (
@@ -259,7 +260,8 @@ def test_a_run_is_due_by_the_clock_of_the_database(yard: Yard) -> None:
     yard.submit()
     fleet = yard.node()
     (taken,) = fleet.claim(1)
-    fleet.node.note_time(SystemClock().now_us() + 3_600_000_000)
+    fleet.node._wall_offset_us = None
+    fleet.node.note_time(SystemClock().now_us() + 3_600_000_000, fleet.node.sent())
 
     fleet.give_back(taken, "queued", SystemClock().now_us(), "later", 0)
 
@@ -387,7 +389,7 @@ def test_a_failure_of_a_beat_does_not_end_the_beats(yard: Yard, monkeypatch: pyt
     with monkeypatch.context() as patch:
         calls = count()
 
-        def fail(now_us: int | None) -> None:
+        def fail(now_us: int | None, sent: Sent) -> None:
             next(calls)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -65,11 +65,12 @@ class MemoryRun:
     before: OwnerState = "resting"
     commits: dict[int, Commit] = field(default_factory=dict[int, Commit])
     ends: int = 0
+    seen_us: int | None = None
 
     @property
     def taken(self) -> Taken:
         """As its owner sees it."""
-        return Taken(self.no, self.id, "default", self.fence, self.strikes)
+        return Taken(self.no, self.id, "default", self.fence, self.strikes, self.seen_us)
 
 
 # Long because it has all functions of the database, each in a few lines.
@@ -103,7 +104,8 @@ class MemoryFleet:
     def submit(self, run_id: str, first: Commit) -> int:
         """See ``FleetFunctions.submit``."""
         number = len(self._runs) + 1
-        self._runs[number] = MemoryRun(number, run_id, commits={first.seq: first}, ends=first.last)
+        row = MemoryRun(number, run_id, commits={first.seq: first}, ends=first.last, seen_us=self.now_us())
+        self._runs[number] = row
         return number
 
     def enqueue(
@@ -221,6 +223,7 @@ class MemoryFleet:
             row.strikes = self._strikes_after_burial(row)
         row.reason = why
         row.fence = self._fence_after_burial(row)
+        self._note_last_beat(row)
         self._move(row, state)
 
     def _wake_resting(self, now: int) -> None:
@@ -337,6 +340,7 @@ class MemoryFleet:
             if not self._has_taker(row):
                 state = "held"
         row.fence, row.reason, row.strikes, row.due_us = row.fence + 1, why, strikes, max(due_us, 0)
+        row.seen_us = self.now_us() if row.is_alive else row.seen_us
         self._move(row, state)
         return state
 
@@ -358,6 +362,7 @@ class MemoryFleet:
         if row is None:
             return False
         row.fence, row.reason = row.fence + 1, why
+        self._note_last_beat(row)
         leaves_as_was = state == "resting" and row.pool is not None and not row.is_alive
         self._move(row, row.before if leaves_as_was else state)
         return True
@@ -440,6 +445,12 @@ class MemoryFleet:
     def _owner(self, run: int, fence: int) -> MemoryRun | None:
         row = self._runs[run]
         return row if self._is_owner(row, fence) else None
+
+    def _note_last_beat(self, row: MemoryRun) -> None:
+        """The ownership of a node ends: a hub that it had was last seen alive with the last beat."""
+        if row.is_alive:
+            node = self._nodes[row.node]
+            row.seen_us = node.until_us - node.lease_us
 
     def _move(self, row: MemoryRun, state: OwnerState, node: MemoryNode | None = None) -> None:
         """Put a run into a state; it is found there from now on."""
