@@ -153,7 +153,7 @@ class MemoryRun:
         for entry in self.store.entries:
             if entry.ref is not None:
                 self.store.get(entry.ref)
-        journal = _WatchedJournal(self, veil=veil)
+        journal = _WatchedJournal(self, clock, veil)
         journal.loss = loss
         if each is not None:
             for entry in journal.read():

@@ -4,9 +4,9 @@ The process that renews the lease compares the two clocks with each answer, and 
 database is ahead of the clock of such pages, which is never set. So nothing happens to the run when the clock on the wall of this
 machine is set, and clocks of two machines are never compared. Until there is an answer this is the clock on the wall.
 
-**It never goes back**, neither to before the last entry of the journal nor to before what it has shown. If the clock of the database
-does (it was set back, or another server has taken over), this one continues, a little slower until the other one is level with it. A
-run that was dated by such a clock continues as long after its last entry as no hub of it was alive.
+**It never goes back**, neither to before the last entry of the journal nor to before what it has shown. If the clock of the
+database does (it was set back, or another server has taken over), this one continues, a little slower until the other one is level
+with it. A run that was dated by such a clock continues as long after its last entry as no hub of it was alive.
 """
 
 from __future__ import annotations
