@@ -108,6 +108,22 @@ def test_bad_input_is_an_error_with_a_code_and_makes_no_run(
     assert not runs.exists() or [*runs.iterdir()] == []
 
 
+@pytest.mark.requirement("database-durability")
+@pytest.mark.parametrize("how", ["--here", "--detach"])
+def test_a_submission_says_that_the_durability_of_a_run_is_that_of_the_database(
+    run: Call, place: Path, how: str
+) -> None:
+    on = ("--on", new_database(), how)
+    (place / "bartack.toml").write_text('durability = "process"\n', encoding="utf-8")
+
+    noted = [line for line in run("run", *on, "main.py").stderr.splitlines() if "synchronous_commit" in line]
+
+    assert len(noted) == 1
+    assert "synchronous_commit" not in run("run", "main.py").stderr
+    (place / "bartack.toml").unlink()
+    assert "synchronous_commit" not in run("run", *on, "main.py").stderr
+
+
 ASKS = """\
 from bartack import Context, worker
 

@@ -166,6 +166,7 @@ class FileRun:
         each: Callable[[Entry], None] | None = None,
         veil: Veil | None = None,
         accept_loss: bool = False,
+        clock: Clock | None = None,
     ) -> Journal:
         """See ``KeptRun.open_journal``."""
         alive_us = self.last_sign_of_life_us()
@@ -174,6 +175,7 @@ class FileRun:
             durability=durability,
             at_least=self._at_least(),
             disk=self._disk,
+            clock=clock,
             telemetry=telemetry,
             each=each,
             veil=veil,

@@ -136,6 +136,7 @@ class KeptRun(Protocol):
         each: Callable[[Entry], None] | None = None,
         veil: Veil | None = None,
         accept_loss: bool = False,
+        clock: Clock | None = None,
     ) -> Journal:
         """Own it, to be its hub. This is not yet a sign of life.
 
@@ -145,6 +146,7 @@ class KeptRun(Protocol):
             each: Gets every entry that is there, in order. If opening fails, what it got is worth nothing.
             veil: Hides the secrets in what is written, and puts them back into what is read.
             accept_loss: Own it although acknowledged entries are missing at the end of its journal.
+            clock: The time of the entries.
 
         Raises:
             JournalLockedError: Another process owns it.

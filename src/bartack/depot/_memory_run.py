@@ -144,6 +144,7 @@ class MemoryRun:
         each: Callable[[Entry], None] | None = None,
         veil: Veil | None = None,
         accept_loss: bool = False,
+        clock: Clock | None = None,
     ) -> MemoryJournal:
         """See ``KeptRun.open_journal``."""
         loss = self._find_loss()
@@ -152,7 +153,7 @@ class MemoryRun:
         for entry in self.store.entries:
             if entry.ref is not None:
                 self.store.get(entry.ref)
-        journal = _WatchedJournal(self, veil=veil)
+        journal = _WatchedJournal(self, clock, veil)
         journal.loss = loss
         if each is not None:
             for entry in journal.read():

@@ -50,7 +50,7 @@ _CLAIM: Final = (
     "waiting AS (SELECT count(*) AS runs FROM (SELECT 1 FROM bartack.owner o, bartack.node x, asked "
     "WHERE x.id = asked.me AND o.state = 'queued' AND o.pool = ANY (x.pools) "
     "LIMIT (SELECT most * live FROM asked, nodes)) w) "
-    "SELECT c.run, c.id, c.team, c.fence, c.strikes FROM asked, nodes, waiting, "
+    "SELECT c.run, c.id, c.team, c.fence, c.strikes, c.seen_us FROM asked, nodes, waiting, "
     "LATERAL bartack.claim(asked.me, least(asked.most, greatest(1, ceil(waiting.runs / nodes.live::float8)))::int) c"
 )
 
@@ -91,9 +91,10 @@ class FleetNode(Node):
             "SELECT b.state, b.queued, b.asked, b.now_us, n.hurries FROM bartack.node n, LATERAL bartack.beat_fleet(n.id) b "
             "WHERE n.id = %s AND n.joined = %s"
         )
+        sent = self.sent()
         found = session.rows(statement, *self.identity)
         state, queued, asked, now_us, hurries = found[0] if found else ("dead", True, None, None, False)
-        self.note_time(now_us)
+        self.note_time(now_us, sent)
         has_changed = (state, hurries) != (self.state, self.is_hurried)
         self.state, self.is_hurried = state, hurries
         self.asked.update(asked or ())
@@ -216,8 +217,8 @@ class Fleet(Closing):
     def owned(self) -> list[Taken]:
         """All runs that this node owns, as the database has it."""
         rows = self._session.rows(
-            "SELECT o.run, r.id, r.team, o.fence, o.strikes FROM bartack.node n JOIN bartack.owner o ON o.node = n.id "
-            "JOIN bartack.run r ON r.no = o.run WHERE n.id = %s AND n.joined = %s",
+            "SELECT o.run, r.id, r.team, o.fence, o.strikes, (extract(epoch FROM o.seen) * 1e6)::bigint "
+            "FROM bartack.node n JOIN bartack.owner o ON o.node = n.id JOIN bartack.run r ON r.no = o.run WHERE n.id = %s AND n.joined = %s",
             *self.node.identity,
         )
         return [Taken(*row) for row in rows]
@@ -231,7 +232,7 @@ class Fleet(Closing):
         the fence to another node, so the function is called only if the owner is this one.
         """
         self._errands.flush()
-        due_us += self.node.offset_us if due_us > 0 else 0
+        due_us = max(due_us + self.node.offset_us, 1) if due_us > 0 else 0
         statement = (
             "SELECT g.state FROM bartack.node n JOIN bartack.owner o ON o.node = n.id, "
             "LATERAL bartack.give_back(o.run, %s, %s, %s, %s, %s, %s) g(state) WHERE o.run = %s AND n.id = %s AND n.joined = %s"

@@ -45,6 +45,7 @@ from bartack.journal.shared import Commit, lock_directory, open_shared
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bartack.core.clock import Clock
     from bartack.journal import Entry
     from bartack.journal.shared import SharedJournal
     from bartack.journal.veil import Veil
@@ -111,10 +112,18 @@ class HubLink:
         fence: The number of the node's ownership of the run.
         fds: The descriptors, which belong to this object.
         gone: Called in a thread when the node is gone.
+        seen_us: When a hub of an earlier owner was last seen alive, by the clock of the database; ``None`` if none ever was.
     """
 
-    def __init__(self, fence: int, fds: LinkFds, gone: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        fence: int,
+        fds: LinkFds,
+        gone: Callable[[], object] | None = None,
+        seen_us: int | None = None,
+    ) -> None:
         self.fence = fence
+        self.seen_us = seen_us
         for fd in fds:
             os.set_inheritable(fd, False)
         self._commits = socket.socket(fileno=fds.commits)
@@ -177,6 +186,7 @@ class HubLink:
         telemetry: Telemetry,
         each: Callable[[Entry], None] | None,
         veil: Veil | None,
+        clock: Clock | None = None,
     ) -> SharedJournal:
         """Own the journal of the run, whose copy is in ``directory``; see ``open_shared``."""
         lock = lock_directory(directory)
@@ -186,6 +196,7 @@ class HubLink:
             lock,
             carrier,
             _LinkSource(self),
+            clock=clock,
             telemetry=telemetry,
             each=each,
             veil=veil,

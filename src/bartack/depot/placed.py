@@ -151,7 +151,9 @@ class PlacedRun(FileRun):
         return kept is not None and kept.is_for_nodes()
 
     def last_sign_of_life_us(self) -> int | None:
-        """See ``KeptRun.last_sign_of_life_us``."""
+        """See ``KeptRun.last_sign_of_life_us``; of a run in a database by the clock of that."""
+        if self.link is not None:
+            return self.link.seen_us
         kept = self._read_from()
         return super().last_sign_of_life_us() if kept is None else kept.last_sign_of_life_us()
 
@@ -208,16 +210,24 @@ class PlacedRun(FileRun):
         each: Callable[[Entry], None] | None = None,
         veil: Veil | None = None,
         accept_loss: bool = False,
+        clock: Clock | None = None,
     ) -> Journal:
         """See ``KeptRun.open_journal``."""
         if self.link is not None:
-            return self.link.open_journal(self.path, telemetry, each, veil)
+            return self.link.open_journal(self.path, telemetry, each, veil, clock)
         kept = self._to_own()
         if kept is not None:
             kept.page = self.page
-            return kept.open_journal(telemetry=telemetry, each=each, veil=veil, accept_loss=accept_loss)
+            return kept.open_journal(
+                telemetry=telemetry, each=each, veil=veil, accept_loss=accept_loss, clock=clock
+            )
         return super().open_journal(
-            durability=durability, telemetry=telemetry, each=each, veil=veil, accept_loss=accept_loss
+            durability=durability,
+            telemetry=telemetry,
+            each=each,
+            veil=veil,
+            accept_loss=accept_loss,
+            clock=clock,
         )
 
     @contextmanager

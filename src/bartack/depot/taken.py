@@ -127,6 +127,7 @@ class Taken(NamedTuple):
         team: Its team.
         fence: The number of the ownership.
         strikes: How often in a row its process has died, alone or with its node, and no step was finished.
+        seen_us: When a hub of an earlier owner was last seen alive, by the clock of the database; ``None`` if none ever was.
     """
 
     no: int
@@ -134,3 +135,4 @@ class Taken(NamedTuple):
     team: str
     fence: int
     strikes: int
+    seen_us: int | None = None

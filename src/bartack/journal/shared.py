@@ -12,6 +12,10 @@ owns the run, and that no entry is missing before them. So three things can beco
 - it is not known yet: the carrier sends it again until it is. Meanwhile ``finish_commit`` is false, nothing that rests on the
   commit leaves the process, and the owner's lease decides how long its processes may continue.
 
+A commit of more than ``COMMIT_BYTES`` leaves in parts, one after the other: a statement has only so long. Each part is a commit of
+its own, of whole lines, and the journal may end with any of them if this process ends in between. That is what a crash may leave of
+a commit on a disk, too. It is acknowledged as a whole.
+
 Only when the carrier gives up, because this process has to end, is the outcome unknown: that is poison, as on a disk, and the
 next owner reads what is there.
 
@@ -25,7 +29,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from bartack._version import __version__
 from bartack.core.clock import Clock, SystemClock
@@ -51,6 +55,11 @@ from bartack.journal.mirror import FetchedBlobs, Mirror, Source
 from bartack.journal.veil import Veil
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.telemetry.catalogue import JournalCommitted, JournalOpened, JournalPoisoned
+
+COMMIT_BYTES: Final = 8 << 20
+"""More lines than this go as several commits. A line is never divided."""
+_AROUND: Final = 128
+"""No line has more bytes around its entries, nor between two of them."""
 
 
 class Commit(NamedTuple):
@@ -282,6 +291,8 @@ class SharedJournal(LineJournal):
         self._stage = Stage(blobs, clock, 0)
         self._poison: JournalPoisonedError | None = None
         self._under_way: _UnderWay | None = None
+        self._later: list[Group] = []
+        """What of the commit that is under way is sent after the part that is."""
         self._pid = os.getpid()
         self._committing = Lock()
 
@@ -341,7 +352,9 @@ class SharedJournal(LineJournal):
             self._give_up(JournalPoisonedError(self.path, str(error)))
         self._accept(self._under_way)
         self._under_way = None
-        return True
+        if self._later:
+            self._send(self._later)
+        return self._under_way is None
 
     def put_blob(self, content: bytes) -> BlobRef:
         """Keep a large value. It is durable at the latest when an entry that refers to it is."""
@@ -378,6 +391,7 @@ class SharedJournal(LineJournal):
         self.commit()
 
     def _send(self, groups: list[Group]) -> None:
+        groups, self._later = _divide(groups)
         first = self.synced_seq + 1
         lines = self._file.encode(groups, first)
         if lines is None:
@@ -404,3 +418,13 @@ class SharedJournal(LineJournal):
         if self._telemetry.wanted(JournalPoisoned):
             self._telemetry.emit(JournalPoisoned(reason=poison.problem))
         raise poison
+
+
+def _divide(groups: list[Group]) -> tuple[list[Group], list[Group]]:
+    """As many groups as one commit may have, at least one, and those after them."""
+    size = 0
+    for number, group in enumerate(groups):
+        size += sum(len(body) + _AROUND for body in group.bodies)
+        if number and size > COMMIT_BYTES:
+            return groups[:number], groups[number:]
+    return groups, []

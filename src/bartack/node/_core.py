@@ -71,6 +71,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         elsewhere: Another process runs it.
         due_us: When it has something to do again by itself; 0: no time will continue it.
         about: What it waits for until then.
+        last_us: When it recorded its last entry.
     """
 
     status: str = "interrupted"
@@ -82,6 +83,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: bool = False
     due_us: int = 0
     about: str = ""
+    last_us: int = 0
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -249,6 +249,7 @@ class RealHubs:
             rebooted=rebooted,
             due_us=state.rests_until,
             about=state.rests_for,
+            last_us=state.last_at,
         )
 
     def outcome(self, job: Job, since_us: int) -> str:

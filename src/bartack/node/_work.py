@@ -21,6 +21,7 @@ import msgspec
 
 from bartack.config.load import kept_sets, load_kept_config
 from bartack.core.accounts import user_of_children
+from bartack.core.clock import SystemClock
 from bartack.core.disk import is_disk_trouble
 from bartack.depot import Job
 from bartack.depot.fleet import Fleet
@@ -60,7 +61,7 @@ TREE_S: Final = 30.0
 
 def spawn_linked(
     link: NodeLink,
-    fence: int,
+    taken: Taken,
     lease: int,
     python: str,
     prepared: Prepared | None,
@@ -90,7 +91,8 @@ def spawn_linked(
             "lease": lease,
             "hold_s": hold_s,
             "link": list(fds),
-            "fence": fence,
+            "fence": taken.fence,
+            "seen_us": taken.seen_us,
             "prepared": prepared,
         }
     assert process.stdin is not None
@@ -109,6 +111,17 @@ def _damaged(run: Taken, error: JournalCorruptError) -> Damaged:
         f"{error}; nothing was changed. 'bartack db check {run.id} --on DATABASE' names what is damaged; restore that from a "
         f"backup of the database and give the run back with 'bartack resume {run.id} --on DATABASE', or start a new run"
     )
+
+
+def _by_wall(ending: Ending, offset_us: int, now_us: int) -> Ending:
+    """The same with the times of the clock on the wall of this machine, which that of the database is ahead of by ``offset_us``.
+
+    A journal whose clock is ahead of that of the database waits from now on for as long as it has to.
+    """
+    if not ending.due_us:
+        return ending
+    due_us = min(ending.due_us - offset_us, now_us + ending.due_us - ending.last_us)
+    return msgspec.structs.replace(ending, due_us=due_us, last_us=ending.last_us - offset_us)
 
 
 _BY_ITSELF: Final = frozenset({"interrupted", "waiting", "resting"})
@@ -245,7 +258,7 @@ class RunWork:
         forwarder = RequestForwarder(run, self._fleet.answerer(taken))
         forwarder.leave()
         link = NodeLink(partial(self._fleet.take, taken, run.path), self._call, self._hold_s)
-        mine = link, taken.fence, self._lease, interpreter.python, prepared
+        mine = link, taken, self._lease, interpreter.python, prepared
         spawn = partial(spawn_linked, *mine, hold_s=self._hold_s)
         hubs = RealHubs(interpreter.environ, spawn, self._rest_after_s, moves=True)
         before = hubs.ending(job).progress
@@ -272,7 +285,7 @@ class RunWork:
         if link.damaged is not None:
             forwarder.finish(rests=False)
             return _damaged(taken, link.damaged)
-        ending = ending or hubs.ending(job)
+        ending = _by_wall(ending or hubs.ending(job), self._fleet.node.offset_us, SystemClock().now_us())
         forwarder.finish(rests=ending.status in TERMINAL | {"failed"} or ending.stop in _BY_ITSELF)
         note = self._push(run) if ending.status == "completed" else ""
         return Postponed(STOPS) if note is None else HubEnded(job, before, ending, note)

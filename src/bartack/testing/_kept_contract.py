@@ -145,6 +145,13 @@ class KeptRunContract(ABC):
 
         assert own_kinds(self.read(run)) == ["first", "second", "third", "in.between", "later"]
 
+    def test_an_owner_dates_entries_by_its_clock(self) -> None:
+        run, clock = self.made(), VirtualClock()
+        with run.open_journal(clock=clock) as journal:
+            journal.append("later")
+
+        assert [entry.at for entry in self.read(run)][-1] == clock.now_us()
+
     def test_what_an_owner_has_not_committed_is_not_there(self) -> None:
         run = self.made()
         with run.own() as journal:

@@ -16,6 +16,9 @@ from tests.waiting import until
 
 from bartack.core.clock import SystemClock
 from bartack.depot.fleet import Fleet
+from bartack.depot.postgres._carrier import Parcel
+from bartack.depot.postgres._lease import Sent
+from bartack.depot.postgres._rewound import Kept
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.taken import FleetFacts, Taken
 from bartack.errors import (
@@ -396,7 +399,8 @@ def test_a_run_is_due_by_the_clock_of_the_database(yard: Yard) -> None:
     yard.submit()
     fleet = yard.node()
     (taken,) = fleet.claim(1)
-    fleet.node.note_time(SystemClock().now_us() + 3_600_000_000)
+    fleet.node._wall_offset_us = None
+    fleet.node.note_time(SystemClock().now_us() + 3_600_000_000, fleet.node.sent())
 
     fleet.give_back(taken, "queued", SystemClock().now_us(), "later", 0)
 
@@ -516,6 +520,22 @@ def test_a_statement_that_the_database_never_takes_does_not_hold_up_the_others(y
     until(lambda: yard.rows("SELECT version FROM bartack.node") == [("seen",)], "the other statement")
 
 
+def test_a_statement_takes_no_more_than_it_has_time_for(yard: Yard, tmp_path: Path) -> None:
+    courier = yard.node()._courier
+
+    def parcel(run: int, size: int) -> Parcel:
+        commit = Commit(2, 2, 1, 1, bytes(size))
+        return Parcel(Kept(run, f"run-{run}", tmp_path, commit, lambda ref: b""), lambda error: None)
+
+    with courier._changed:  # its thread waits for this
+        courier._waiting += [parcel(run, 3 << 20) for run in range(1, 5)]
+        courier._waiting.append(parcel(5, 16 << 20))
+        batches = [courier._next() or [] for _ in range(3)]
+        assert courier._waiting == []
+
+    assert [[one.run for one in batch] for batch in batches] == [[1, 2], [3, 4], [5]]
+
+
 def test_a_failure_of_a_beat_does_not_end_the_beats(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     page, fd = LeasePage.create()
     seat = yard.folder / "seat"
@@ -524,7 +544,7 @@ def test_a_failure_of_a_beat_does_not_end_the_beats(yard: Yard, monkeypatch: pyt
     with monkeypatch.context() as patch:
         calls = count()
 
-        def fail(now_us: int | None) -> None:
+        def fail(now_us: int | None, sent: Sent) -> None:
             next(calls)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -61,7 +61,7 @@ def new_run(
     config = made.config
     held = hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=made.is_shared)
     with nullcontext() if detaching.detach else held as lock:
-        run = create_run(made.request, workspace, config, options.sets, home=home)
+        run = create_run(made.request, workspace, config, options.sets, note=write_note, home=home)
         if lock is not None:
             lock.sign(run.id)
         yield run, config
@@ -78,7 +78,14 @@ def submit_run(options: PipelineOptions, workspace: Path, home: Home) -> RunDir:
     """
     made = _prepare(options, workspace, detached=True, carried=True)
     return create_run(
-        made.request, workspace, made.config, options.sets, home=home, is_carried=True, is_for_nodes=True
+        made.request,
+        workspace,
+        made.config,
+        options.sets,
+        note=write_note,
+        home=home,
+        is_carried=True,
+        is_for_nodes=True,
     )
 
 

@@ -103,9 +103,8 @@ def _check_clock(session: Session) -> Remark:
     off = there - (began + time.time()) / 2
     if abs(off) > CLOCK_S:
         sentence = f"the clocks of database and machine differ by {abs(off):.0f} s"
-        return Remark(
-            "clock", "warn", sentence, "Synchronise both clocks: times in journals are of the machine."
-        )
+        remedy = "Synchronise both clocks: runs go by that of the database, and commands here by that of the machine."
+        return Remark("clock", "warn", sentence, remedy)
     return Remark("clock", "ok", "the clocks of database and machine agree")
 
 

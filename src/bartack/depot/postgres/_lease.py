@@ -6,6 +6,10 @@ clocks of two machines are never compared. A beat that was answered was sent at 
 got it later than that, so its lease lasts at least ``lease_s`` from that moment. Everything of the runs stands still ``MARGIN_S``
 before (``LeasePage`` and ``runtime/hub/holding.py``), and continues when a later beat is answered.
 
+Each answer also says what time it is in the database. Hubs date their entries by that clock (``runtime/hub/leased_clock.py``), so a
+run that goes from one machine to another has one time. They find on the page how far it is ahead of a clock of this machine that is
+never set, so that nothing happens to runs when the clock on the wall is.
+
 If the answer is that this node is dead, its runs have other owners, and the lease is over for good.
 
 **The server that answers may be another one**, which has taken over and does not know the last claims. It lets other nodes claim
@@ -29,7 +33,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from bartack._version import __version__
@@ -43,6 +47,9 @@ from bartack.errors import DepotError, DepotUnavailableError
 MARGIN_S: Final = 1.0
 BEATS: Final = 5
 """Beats in the time of one lease."""
+_JOINED: Final = (
+    "SELECT joined, (extract(epoch FROM clock_timestamp()) * 1e6)::bigint FROM bartack.node WHERE id = %s"
+)
 GRACE_S: Final = 30.0
 """How late a process may be that owns one run, before another one takes the run from it."""
 
@@ -60,12 +67,34 @@ class Page(Protocol):
         ...
 
     def set_offset(self, offset_us: int) -> None:
-        """How far the database's clock is ahead."""
+        """How far the database's clock is ahead of that clock."""
         ...
 
     def end(self) -> None:
         """The right is gone for good."""
         ...
+
+
+class Sent(NamedTuple):
+    """When a question was sent to the database, by two clocks of this machine.
+
+    Attributes:
+        wall_us: The clock on the wall.
+        page_us: The clock of lease pages; 0 without a page.
+    """
+
+    wall_us: int
+    page_us: int
+
+
+def measure(before_us: int | None, there_us: int, sent_us: int, answered_us: int) -> int:
+    """How far another clock is ahead of ours, as far as a question and its answer show.
+
+    The other clock was read at some moment between the two. What was known ``before_us`` stays if it is possible, and changes no
+    more than it has to: so an answer that takes long moves nothing.
+    """
+    least, most = sorted((there_us - answered_us, there_us - sent_us))
+    return (least + most) // 2 if before_us is None else min(max(before_us, least), most)
 
 
 class Node(Closing):
@@ -95,6 +124,8 @@ class Node(Closing):
         self.offset_us = 0
         self.reconnected: Callable[[Session], object] | None = None
         self._checked = 0
+        self._wall_offset_us: int | None = None
+        self._page_offset_us: int | None = None
         self._database = database
         self._page = page
         self._lease_s = lease_s
@@ -103,7 +134,9 @@ class Node(Closing):
         sent = 0 if page is None else page.now_ns()
         # A request to join that was given up may arrive after the next one. Its lower number keeps it from burying that one's node.
         number = self._join(self._session, seat, f"{boot}/{time.monotonic_ns()}")
-        ((joined,),) = self._session.rows("SELECT joined FROM bartack.node WHERE id = %s", number)
+        asked = self.sent()
+        ((joined, now_us),) = self._session.rows(_JOINED, number)
+        self.note_time(now_us, asked)
         self.identity = Identity(number, joined)
         self._renew(sent)
         self._thread = threading.Thread(target=self._beat_on, name="bartack-lease", daemon=True)
@@ -190,14 +223,23 @@ class Node(Closing):
             "SELECT b.state, b.now_us FROM bartack.node n, LATERAL bartack.beat(n.id) b "
             "WHERE n.id = %s AND n.joined = %s"
         )
+        sent = self.sent()
         found = session.rows(statement, *self.identity)
         state, now_us = found[0] if found else ("dead", None)
-        self.note_time(now_us)
+        self.note_time(now_us, sent)
         return str(state)
 
-    def note_time(self, now_us: int | None) -> None:
-        """What time it is in the database."""
-        if now_us is not None:
-            self.offset_us = now_us - time.time_ns() // 1000
-            if self._page is not None:
-                self._page.set_offset(self.offset_us)
+    def sent(self) -> Sent:
+        """Now, by the clocks of this machine."""
+        return Sent(time.time_ns() // 1000, 0 if self._page is None else self._page.now_ns() // 1000)
+
+    def note_time(self, now_us: int | None, sent: Sent) -> None:
+        """What time it was in the database, at some moment since the question was sent."""
+        if now_us is None:
+            return
+        answered = self.sent()
+        self._wall_offset_us = measure(self._wall_offset_us, now_us, sent.wall_us, answered.wall_us)
+        self.offset_us = self._wall_offset_us
+        if self._page is not None:
+            self._page_offset_us = measure(self._page_offset_us, now_us, sent.page_us, answered.page_us)
+            self._page.set_offset(self._page_offset_us)

@@ -25,6 +25,7 @@ from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
 from bartack.depot._archive import PROGRAM, unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
+from bartack.depot.postgres._clock import DatabaseClock
 from bartack.depot.postgres._content import download, keep_content, keep_program, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
@@ -287,7 +288,7 @@ class PostgresRun(FileRun):
         del durability
         source = RunSource(self._session, 0, self.name, self.team)
         blobs = FetchedBlobs(str(self.path), source, RealDisk(), veil=veil)
-        commit = first_commit(first, blobs, clock, veil)
+        commit = first_commit(first, blobs, clock or DatabaseClock(self._session), veil)
         keep_objects(self._session, self.team, commit.blobs, blobs.verify)
         keep_content(self._session, self.team, program)
         with self._session.use() as connection, connection.transaction():
@@ -448,7 +449,10 @@ class PostgresRun(FileRun):
     @contextmanager
     def own(self) -> Generator[Journal]:
         """See ``KeptRun.own``."""
-        with self._open(NO_TELEMETRY, None, None, None, accept_loss=False, check_blobs=False) as journal:
+        clock = DatabaseClock(self._session)
+        with self._open(
+            NO_TELEMETRY, clock.note, None, clock, accept_loss=False, check_blobs=False
+        ) as journal:
             before, ownership = journal.synced_seq, self._ownership
             yield journal
             assert ownership is not None

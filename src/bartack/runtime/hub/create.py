@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -63,6 +64,12 @@ class RunRequest(msgspec.Struct, kw_only=True):
     """The user that its processes are executed as, where that is not this one."""
     start_key: str = ""
     """What the start is recognised by if it is repeated; see ``RunCreated.start_key``."""
+
+
+DATABASE_DECIDES: Final = (
+    'durability = "process" has no effect on this run: '
+    "what survives a power cut is decided by its database (synchronous_commit)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +147,8 @@ def create_run(
     if note is not None:
         for text in plan.notes:
             note(text)
+        if home is not None and plan.durability == "process":
+            note(DATABASE_DECIDES)
     if warn is not None and plan.warnings:
         warn(plan.warnings)
     return make_run(plan)

@@ -198,7 +198,7 @@ class Hub:
         parents = self._parents
         self._bridges = Bridges(self._poller, str(run.socket.path))
         self._host = HubHost(
-            self._poller, lambda: parents.keeper, new_token, observer.show, clock, account, self._bridges
+            self._poller, lambda: parents.keeper, new_token, observer.show, clock.wall, account, self._bridges
         )
         self._commands = Commands(run, core, journal, parents, new_token, self._show, account)
         gate = Gatekeeper(self._commands.token_key, core.state, account)
@@ -312,6 +312,10 @@ class Hub:
         if self._connections.has_visitors or not self._workers.are_asleep():
             return None
         return find_rest(self._core)
+
+    def now_us(self) -> int:
+        """What time it is for the run."""
+        return self._clock.now_us()
 
     def take_turn_after(self, seconds: float) -> None:
         """Let the observer see a turn after this time, whether or not anything happens."""

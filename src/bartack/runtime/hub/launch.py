@@ -18,7 +18,7 @@ from bartack.config.timeouts import Timeouts
 from bartack.core.accounts import Account
 from bartack.core.batch import Batch
 from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
-from bartack.journal import Journal
+from bartack.journal import Entry, Journal
 from bartack.journal.veil import Veil
 from bartack.runtime.hub.agents.prompts import Prompts
 from bartack.runtime.hub.clock import HubClock
@@ -54,6 +54,7 @@ from bartack.telemetry import NO_TELEMETRY, Telemetry
 if TYPE_CHECKING:
     from bartack.runtime.hub.copier import Copier
     from bartack.runtime.hub.forwarding import RequestForwarder
+    from bartack.runtime.hub.leased_clock import LeasedClock
     from bartack.runtime.hub.notices import NoticeFeed
 
 CoreParts = tuple[State, Journal, HubClock, Timeouts, Settings, Telemetry, FinalCheck]
@@ -144,18 +145,18 @@ def _drive(
     prepared: Prepared | None,
 ) -> str:
     check_may_drive(run)
-    clock = HubClock()
     heartbeat = run.last_sign_of_life_us()
     state = State()
     veil = open_veil(config, str(run.path), workspace or os.getcwd())
     digests = Digests(run.path)
     lease = _open_lease(run) if lease is None else lease
-    journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
+    clock = HubClock() if lease is None else _open_clock(lease, heartbeat)
+    journal = _own(run, config, state, telemetry, veil, clock, accept_loss=accept_loss)
     hub: Hub | None = None
     feed: NoticeFeed | None = None
     forwarder: RequestForwarder | None = None
     try:
-        last_life = _last_life_us(heartbeat, state)
+        last_us = state.last_at
         _make_ready(run, journal, state, observer, unknown)
         run.keep_program()
         keep_sets(run.path, sets)
@@ -171,9 +172,9 @@ def _drive(
         feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock, copier=copier)
         make_hub = partial(make_hub, lease=lease, hold_s=hold_s)
-        hub = make_hub(config=_shared(config, veil), describe=describe, account=account, notices=feed)
+        hub = make_hub(config=_shared(config, veil, clock), describe=describe, account=account, notices=feed)
         forwarder = _open_forwarder(run)
-        dead_us = 0 if state.hub == 0 else clock.now_us() - last_life
+        dead_us = 0 if state.hub == 0 else _dead_us(clock, heartbeat, state, last_us)
 
         def begin(core: Core, orphans: Sequence[str]) -> None:
             _record_place(core, place, prepared)
@@ -204,9 +205,10 @@ def _record_place(core: Core, place: str, prepared: Prepared | None) -> None:
         core.turn.record(prepared.entry())
 
 
-def _shared(config: Config, veil: Veil) -> msgspec.Raw:
-    """What all workers get of the settings."""
-    return msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
+def _shared(config: Config, veil: Veil, clock: HubClock) -> msgspec.Raw:
+    """What all workers get of the settings, and the time of the run."""
+    shared = {"timeouts": config.limits, "secrets": veil.secrets, "ahead_us": clock.ahead_us()}
+    return msgspec.Raw(msgspec.json.encode(shared))
 
 
 def _open_forwarder(run: RunDir) -> RequestForwarder | None:
@@ -248,6 +250,14 @@ def _open_lease(run: RunDir) -> int | None:
     return lease
 
 
+def _open_clock(lease: int, seen_us: int | None) -> LeasedClock:
+    """The clock of a hub with a lease page."""
+    from bartack.runtime.hub.leased_clock import LeasedClock  # noqa: PLC0415 - other runs start faster without it
+    from bartack.supervision.process.lease import LeasePage  # noqa: PLC0415 - likewise
+
+    return LeasedClock(LeasePage.open(lease), seen_us)
+
+
 def _close_lease(run: RunDir, lease: int | None) -> None:
     if run.page is not None and lease is not None:
         os.close(lease)
@@ -260,28 +270,45 @@ def _wake_node() -> None:
     user_depot().nudge()
 
 
-def _last_life_us(heartbeat: int | None, state: State) -> int:
-    """When the last hub was alive.
+def _dead_us(clock: HubClock, heartbeat: int | None, state: State, last_us: int) -> int:
+    """How long no hub was alive, whose last entry was made then.
 
     The journal has it for a hub that shut down cleanly, wherever the files were copied since. A copy may lack the heartbeat.
+    Where the run has a lease, the owner of that knows it.
     """
-    if heartbeat is None:
-        return state.last_at
+    known = clock.dead_us(last_us)
+    if known is not None:
+        return known
     in_order = state.ended is not None or bool(state.stopped)
-    return min(heartbeat, state.last_at) if in_order else heartbeat
+    if heartbeat is None or (in_order and last_us < heartbeat):
+        return clock.now_us() - last_us
+    return clock.now_us() - heartbeat
 
 
 def _own(
-    run: RunDir, config: Config, state: State, telemetry: Telemetry, veil: Veil, *, accept_loss: bool
+    run: RunDir,
+    config: Config,
+    state: State,
+    telemetry: Telemetry,
+    veil: Veil,
+    clock: HubClock,
+    *,
+    accept_loss: bool,
 ) -> Journal:
     """Own the journal of a run, and read it into ``state``."""
+
+    def add(entry: Entry) -> None:
+        add_entry(state, entry)
+        clock.not_before(entry.at)
+
     with naming_stopped_owner(run):
         return run.open_journal(
             durability=config.durability,
             telemetry=telemetry,
-            each=partial(add_entry, state),
+            each=add if clock.is_shared else partial(add_entry, state),
             veil=veil,
             accept_loss=accept_loss,
+            clock=clock if clock.is_shared else None,
         )
 
 
@@ -396,6 +423,7 @@ def _open_prompts(
         environ=None if account is None else account.environment(os.environ),
         memory=None if account is None else run.work,
         telemetry=telemetry,
+        from_wall_us=clock.from_wall_us,
     )
     return Prompts(scripted, config.default_agent, place, clock=clock, programs=programs, run_id=run.id)
 

@@ -74,6 +74,7 @@ class Instructions(msgspec.Struct):
         hold_s: How long the run stands still while that page gives no right, before it is stopped.
         link: The descriptors to the node that owns the run in a database; empty: there is none.
         fence: The number of that ownership.
+        seen_us: When a hub of an earlier owner was last seen alive, by the clock of that database.
         prepared: How the workspace was prepared for this hub.
     """
 
@@ -84,6 +85,7 @@ class Instructions(msgspec.Struct):
     hold_s: float = HOLD_S
     link: list[int] = []
     fence: int = 0
+    seen_us: int | None = None
     prepared: Prepared | None = None
 
 
@@ -144,7 +146,7 @@ def _join_node(run: RunDir, given: Instructions) -> None:
     """Reach the database through the node that has started this hub."""
     from bartack.depot.link import HubLink, LinkFds  # noqa: PLC0415 - only the hubs of such nodes need it
 
-    run.link = HubLink(given.fence, LinkFds(*given.link))
+    run.link = HubLink(given.fence, LinkFds(*given.link), seen_us=given.seen_us)
 
 
 def _read_instructions() -> Instructions:
@@ -200,15 +202,15 @@ class _Reporting(Quiet):
         """See ``Observer.turn``."""
         rest = None if self._hub is None else self._hub.rest
         now = time.monotonic()
-        if self._hub is None or rest is None or self._is_soon(rest):
+        if self._hub is None or rest is None or self._is_soon(rest, self._hub.now_us()):
             self._since = None
         elif self._since is None:
             self._since = now
         elif now - self._since >= self._rest_after_s / SETTLED:
             self._hub.interrupt("waiting" if state.questions else "resting", rest)
 
-    def _is_soon(self, rest: Rest) -> bool:
-        return 0 < rest.due_us < time.time_ns() // 1000 + int(self._rest_after_s * 1e6)
+    def _is_soon(self, rest: Rest, now_us: int) -> bool:
+        return 0 < rest.due_us < now_us + int(self._rest_after_s * 1e6)
 
 
 if __name__ == "__main__":

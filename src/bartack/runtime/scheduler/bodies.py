@@ -156,7 +156,7 @@ class Bodies:
             max_crashes=options.max_crashes,
             cleanup=op.cleanup,
             changes=options.changes,
-            since=time.time_ns() // 1000 if op.is_dated else 0,
+            since=self._scheduler.entropy.now_us() if op.is_dated else 0,
         )
 
     def _limit_s(self, options: BodyOptions) -> float:

@@ -42,6 +42,7 @@ from bartack.runtime.protocol.exceptions import describe_error
 from bartack.runtime.protocol.scoreboard import Scoreboard
 from bartack.runtime.protocol.source_places import name_sources
 from bartack.runtime.scheduler.bodies import Bodies
+from bartack.runtime.scheduler.entropy import Entropy, SystemEntropy
 from bartack.runtime.scheduler.forgotten import ORIGIN_DEPTH
 from bartack.runtime.scheduler.scheduler import Scheduler
 from bartack.runtime.worker_process.slow_watch import SlowWatch
@@ -58,12 +59,23 @@ _LENGTH: Final = struct.Struct(">I")
 class _Config(msgspec.Struct):
     timeouts: dict[str, float] = {}
     secrets: Secrets = Secrets({}, ())
+    ahead_us: int | None = None
+    """How far the clock of the run is ahead of the clock of lease pages; ``None``: it is the clock on the wall."""
 
 
 # Made in the process that workers are forked from, and not by each of them.
 _decode_order: Final = msgspec.json.Decoder(f.Order).decode
 _decode_config: Final = msgspec.json.Decoder(_Config).decode
 _real_places: Final = {path: os.path.realpath(path) for path in sys.path if path}
+
+
+def _entropy_of(ahead_us: int | None) -> Entropy:
+    """The clock of the run, and randomness."""
+    if ahead_us is None:
+        return SystemEntropy()
+    from bartack.runtime.scheduler.shared_entropy import SharedEntropy  # noqa: PLC0415 - other workers start faster without it
+
+    return SharedEntropy(ahead_us)
 
 
 class HubGoneError(Exception):
@@ -198,6 +210,7 @@ class WorkerProcess:
         self._blobs = open_blob_port(order.blobs, veil=Veil(config.secrets))
         self._bodies: Bodies | None = None
         self._timeouts = Timeouts(os.environ, config.timeouts)
+        self._entropy = _entropy_of(config.ahead_us)
         self._slow = SlowWatch(hub.send, self._timeouts.limit("slow"))
 
     def run(self) -> None:
@@ -267,7 +280,7 @@ class WorkerProcess:
     def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
-        scheduler = Scheduler(facts, os.environ, self._hub.send, self._blobs)
+        scheduler = Scheduler(facts, os.environ, self._hub.send, self._blobs, self._entropy)
         scheduler.requests.executor = self._bodies = Bodies(
             scheduler, self._timeouts.limit("step"), self._scoreboard
         )

@@ -84,8 +84,16 @@ class LeasePage:
 
     @property
     def offset_us(self) -> int:
-        """How far the clock that the owner goes by is ahead of the clock on the wall of this machine."""
+        """How far the clock that the owner goes by is ahead of the clock of the pages; 0 until the two were compared."""
         return self._words[_OFFSET]
+
+    def owner_ns(self, now_ns: int) -> int | None:
+        """What the clock that the owner goes by shows, in nanoseconds since 1970, when the clock of the pages shows ``now_ns``.
+
+        ``None`` until the two were compared.
+        """
+        offset_us = self._words[_OFFSET]
+        return now_ns + offset_us * 1000 if offset_us else None
 
     def left_s(self) -> float:
         """Seconds until everything has to stand still; less than nothing if it has to by now."""
@@ -102,7 +110,7 @@ class LeasePage:
         self._words[_OVER] = 1
 
     def set_offset(self, offset_us: int) -> None:
-        """The clock that the owner goes by was compared with that of this machine."""
+        """The clock that the owner goes by was compared with the clock of the pages: it is ahead by this."""
         self._words[_OFFSET] = offset_us
 
     def close(self) -> None:

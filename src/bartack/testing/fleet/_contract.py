@@ -80,6 +80,11 @@ class FleetContract(ABC):
             for node in nodes:
                 self.fleet.beat(node)
 
+    def seen_s_ago(self, run: Taken) -> float:
+        """How long ago a hub of a run was last seen alive."""
+        assert run.seen_us is not None
+        return (self.fleet.now_us() - run.seen_us) / 1e6
+
     def numbers(self, *runs: Taken) -> list[int]:
         """The runs that were taken."""
         return [run.no for run in runs]
@@ -361,6 +366,28 @@ class FleetContract(ABC):
             assert mine.strikes == strikes
             self.fleet.give_back(run, mine.fence, "queued", 0, "it has come further", 0, refuses=False)
         assert (self.state(run), self.fleet.standing(run).strikes) == ("queued", 0)
+
+    def test_an_owner_learns_when_a_hub_of_the_run_was_last_seen_alive(self) -> None:
+        run, first, second = self.run(), self.node("first"), self.node("second")
+        mine = self.claim_one(first)
+        self.fleet.alive(run, mine.fence)
+        self.make_steady(first, second)
+        self.make_steady(second)
+        theirs = self.claim_one(second)
+
+        assert abs(self.seen_s_ago(theirs) - 8 * LEASE_S / 5) < 1.0
+        assert self.fleet.owned(second) == [theirs]
+        assert self.fleet.give_back(run, theirs.fence, "queued", 0, "", 0, refuses=False) == "queued"
+        assert self.claim_one(second).seen_us == theirs.seen_us, "no hub was alive meanwhile"
+
+    def test_a_hub_that_ended_in_order_was_seen_alive_until_then(self) -> None:
+        run, node = self.run(), self.node()
+        self.fleet.alive(run, self.claim_one(node).fence)
+        self.fleet.pass_time(2.0)
+        assert self.fleet.give_back(run, 2, "queued", 0, "", 0, refuses=False) == "queued"
+        self.fleet.pass_time(60.0)
+
+        assert abs(self.seen_s_ago(self.claim_one(self.node("next"))) - 60.0) < 1.0
 
     def test_a_finished_step_clears_the_strikes(self) -> None:
         run, seat = self.run(), uuid4()

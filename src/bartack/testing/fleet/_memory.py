@@ -67,11 +67,12 @@ class MemoryRun:
     before: OwnerState = "resting"
     commits: dict[int, Commit] = field(default_factory=dict[int, Commit])
     ends: int = 0
+    seen_us: int | None = None
 
     @property
     def taken(self) -> Taken:
         """As its owner sees it."""
-        return Taken(self.no, self.id, "default", self.fence, self.strikes)
+        return Taken(self.no, self.id, "default", self.fence, self.strikes, self.seen_us)
 
     def count(self, strikes: int) -> None:
         """What clears the strikes clears the deaths of nodes, which are among them."""
@@ -110,7 +111,8 @@ class MemoryFleet:
     def submit(self, run_id: str, first: Commit) -> int:
         """See ``FleetFunctions.submit``."""
         number = len(self._runs) + 1
-        self._runs[number] = MemoryRun(number, run_id, commits={first.seq: first}, ends=first.last)
+        row = MemoryRun(number, run_id, commits={first.seq: first}, ends=first.last, seen_us=self.now_us())
+        self._runs[number] = row
         return number
 
     def enqueue(
@@ -229,6 +231,7 @@ class MemoryFleet:
             row.count(self._strikes_after_burial(row))
         row.reason = why
         row.fence = self._fence_after_burial(row)
+        self._note_last_beat(row)
         self._move(row, state)
 
     def _wake_resting(self, now: int) -> None:
@@ -353,6 +356,7 @@ class MemoryFleet:
                 state = "held"
         row.fence, row.reason, row.due_us = row.fence + 1, why, max(due_us, 0)
         row.count(strikes)
+        row.seen_us = self.now_us() if row.is_alive else row.seen_us
         self._move(row, state)
         return state
 
@@ -374,6 +378,7 @@ class MemoryFleet:
         if row is None:
             return False
         row.fence, row.reason = row.fence + 1, why
+        self._note_last_beat(row)
         leaves_as_was = state == "resting" and row.pool is not None and not row.is_alive
         self._move(row, row.before if leaves_as_was else state)
         return True
@@ -457,6 +462,12 @@ class MemoryFleet:
     def _owner(self, run: int, fence: int) -> MemoryRun | None:
         row = self._runs[run]
         return row if self._is_owner(row, fence) else None
+
+    def _note_last_beat(self, row: MemoryRun) -> None:
+        """The ownership of a node ends: a hub that it had was last seen alive with the last beat."""
+        if row.is_alive:
+            node = self._nodes[row.node]
+            row.seen_us = node.until_us - node.lease_us
 
     def _move(self, row: MemoryRun, state: OwnerState, node: MemoryNode | None = None) -> None:
         """Put a run into a state; it is found there from now on."""

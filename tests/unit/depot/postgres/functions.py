@@ -94,8 +94,8 @@ class PostgresFunctions:
 
     def owned(self, node: int) -> list[Taken]:
         rows = self._session.rows(
-            "SELECT o.run, r.id, r.team, o.fence, o.strikes FROM bartack.owner o JOIN bartack.run r ON r.no = o.run "
-            "WHERE o.node = %s ORDER BY o.run",
+            "SELECT o.run, r.id, r.team, o.fence, o.strikes, (extract(epoch FROM o.seen) * 1e6)::bigint "
+            "FROM bartack.owner o JOIN bartack.run r ON r.no = o.run WHERE o.node = %s ORDER BY o.run",
             node,
         )
         return [Taken(*row) for row in rows]
@@ -159,7 +159,11 @@ class PostgresFunctions:
             seconds,
             seconds,
         )
-        self._session.rows("UPDATE bartack.owner SET due = due - make_interval(secs => %s)", seconds)
+        self._session.rows(
+            "UPDATE bartack.owner SET due = due - make_interval(secs => %s), seen = seen - make_interval(secs => %s)",
+            seconds,
+            seconds,
+        )
         self._session.rows("UPDATE bartack.awake SET since = since - make_interval(secs => %s)", seconds)
 
     def crash(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -89,8 +89,11 @@ class Programs:
         environ: Mapping[str, str] | None = None,
         memory: Path | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
+        from_wall_us: Callable[[int], int] = int,
     ) -> None:
         self._telemetry = telemetry
+        self._from_wall_us = from_wall_us
+        """What the clock of the run shows at a moment of the clock on the wall, which agents go by."""
         self._config = config.agents
         self.strict = config.budget.strict
         """An agent that does not report its cost counts as having used all that was reserved."""
@@ -154,7 +157,7 @@ class Programs:
         if not self._has_room(name) or any(name == other for _, other in self._queue):
             self._queue.append((action, name))
             limit = self._limits.get(name)
-            if limit is not None and limit.until > self._now_us():
+            if limit is not None and limit.until > self._from_wall_us(self._now_us()):
                 self._ready.append((action.token, limit))
         else:
             self._begin(action, name)
@@ -313,7 +316,9 @@ class Programs:
 
     def wait(self, action: StartPrompt, name: str, event: CallRateLimit) -> None:
         """An agent is rate limited until a moment."""
-        limit = TalkWaits(parse_moment(event.resets_at) or 0, name, event.error, event.status)
+        until = parse_moment(event.resets_at)
+        due = 0 if until is None else self._from_wall_us(until)
+        limit = TalkWaits(due, name, event.error, event.status)
         self._limited[action.token] = name
         self._ready.append((action.token, limit))
         known = self._limits.get(name)
