@@ -9,7 +9,7 @@ import os
 import queue
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Final
 
 from bartack.depot.port import open_blob_port
 from bartack.errors import BartackError
+from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, open_copies
 from bartack.runtime.copies.lanes import find_lanes
 from bartack.runtime.copies.values import Sources
@@ -117,7 +118,7 @@ class Copier:
             copy = copies.take(sources, task.parent, during=task.during)
             if copy.is_same:
                 return partial(CopyingCore.copy_made, made=None)
-            pack = self._blobs.put(copies.pack(copy.commit, task.parent))
+            pack = self._put(copies.pack(copy.commit, task.parent))
         except Exception as error:  # noqa: BLE001 - the thread reports it: without it, steps would wait for ever
             return partial(CopyingCore.copy_failed, problem=_problem(error))
         made = CopyMade(copy.commit, pack, copy.head, dict(copy.refs), list(copy.left_out))
@@ -125,10 +126,14 @@ class Copier:
 
     def _pack(self, task: PackCopy) -> Outcome:
         try:
-            pack = self._blobs.put(self._open().pack(task.copy))
+            pack = self._put(self._open().pack(task.copy))
         except Exception:  # noqa: BLE001 - see above
-            pack = None  # what it is made of stays as it is, and it is tried again after the next copy
+            pack = []  # what it is made of stays as it is, and it is tried again after the next copy
         return partial(CopyingCore.copy_packed, copy=task.copy, pack=pack)
+
+    def _put(self, pack: Iterable[bytes]) -> list[BlobRef]:
+        """Make the parts of a pack values of the run."""
+        return [self._blobs.put(part) for part in pack]
 
     def _open(self) -> Copies:
         if self._copies is None:

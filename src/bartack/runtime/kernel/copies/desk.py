@@ -19,7 +19,7 @@ The copies are made by ``hub/copier.py`` in a thread. Runs that keep none have n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -53,14 +53,14 @@ class CopyMade(msgspec.Struct, frozen=True):
 
     Attributes:
         copy: Its id.
-        pack: What the copy before it does not have.
+        pack: What the copy before it does not have, in parts.
         head: See ``WorkspaceKept``, as for the others.
         refs: See there.
         left_out: See there.
     """
 
     copy: str
-    pack: BlobRef
+    pack: list[BlobRef]
     head: str = ""
     refs: dict[str, str] = {}
     left_out: list[str] = []
@@ -158,7 +158,14 @@ class CopyDesk(Desk):
             left_out=made.left_out,
             during=self._is_during,
         )
-        self.turn.record((kept, Value(None, made.pack)))
+        self._record_pack(kept, made.pack)
+
+    def _record_pack(self, data: e.WorkspaceKept | e.WorkspacePacked, pack: Sequence[BlobRef]) -> None:
+        """A pack is whole in one line, however many parts it has."""
+        *parts, last = pack
+        self.turn.record(
+            *((e.WorkspacePart(), Value(None, part)) for part in parts), (data, Value(None, last))
+        )
 
     def failed(self) -> bool:
         """A copy could not be made; returns whether it was tried for so long that the hub has to stop."""
@@ -178,8 +185,8 @@ class CopyDesk(Desk):
         self._is_packing = True
         self.turn.after_commit(PackCopy(latest.copy))
 
-    def packed(self, copy: str, pack: BlobRef | None) -> None:
-        """A copy is in one pack; ``None``: that was not possible now."""
+    def packed(self, copy: str, pack: Sequence[BlobRef]) -> None:
+        """A copy is in one pack, which has these parts; none: that was not possible now."""
         self._is_packing = False
-        if pack is not None:
-            self.turn.record((e.WorkspacePacked(copy=copy), Value(None, pack)))
+        if pack:
+            self._record_pack(e.WorkspacePacked(copy=copy), pack)
