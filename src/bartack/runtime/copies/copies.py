@@ -26,7 +26,7 @@ from bartack.runtime.copies._checkout import check_folders, check_tree, restore_
 from bartack.runtime.copies._delivery import RepositoryDelivery, open_repository
 from bartack.runtime.copies._facts import UnchangedFolders
 from bartack.runtime.copies._git import TIMEOUT_S, UNSYNCED, PlainGit, alternates
-from bartack.runtime.copies._home import make_home
+from bartack.runtime.copies._home import discard, make_home, was_made_since_boot
 from bartack.runtime.copies._meta import (
     FORMAT,
     META,
@@ -58,7 +58,7 @@ from bartack.runtime.copies._watched import Rules, Scanned, WatchedTree
 from bartack.runtime.copies.remotes import Pushed, push_commits
 from bartack.runtime.copies.values import RUN_FOLDERS, Carry, Copy, Delivered, Limits, Sources
 
-__all__ = ["PART_BYTES", "WHOLE", "Copies", "find_top", "open_copies"]
+__all__ = ["PART_BYTES", "WHOLE", "Copies", "drop_copies", "find_top", "open_copies"]
 
 WORKSPACE: Final = "workspace"
 RUN: Final = "run"
@@ -453,6 +453,20 @@ def open_copies(
     """
     git = PlainGit(make_home(Path(directory)), settings=UNSYNCED)
     return Copies(git, limits or Limits(), include, base)
+
+
+def drop_copies(directory: Path, top: Path | None = None, *, always: bool = False) -> None:
+    """Remove the copies that are kept in a directory if the machine has started since they were written: they may be damaged.
+
+    Args:
+        directory: See ``open_copies``.
+        top: A workspace that was made of them: so may be the repository in it.
+        always: Whether they are removed in any case.
+    """
+    if always or not was_made_since_boot(directory):
+        discard(directory)
+        if top is not None:
+            discard(top / ".git")
 
 
 def find_top(directory: Path) -> Path:

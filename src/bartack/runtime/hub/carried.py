@@ -13,7 +13,7 @@ from bartack.core.user_home import user_home
 from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError, WorkspaceRemoteError
 from bartack.journal import BlobRef, Draft
-from bartack.runtime.copies.copies import PART_BYTES, Copies, find_top, open_copies
+from bartack.runtime.copies.copies import PART_BYTES, Copies, drop_copies, find_top, open_copies
 from bartack.runtime.copies.lanes import drop_lanes
 from bartack.runtime.copies.mirrors import Base, fetch_base, find_base, has_large_history, objects_of
 from bartack.runtime.copies.remotes import find_url
@@ -128,6 +128,18 @@ def bring_workspace(
         WorkspaceKeepError: That is not possible.
         WorkspaceRemoteError: A commit that it needs cannot be fetched.
     """
+    drop_copies(run.copies, top)
+    try:
+        return _bring(run, kept, top, load, mirrors)
+    except WorkspaceKeepError:
+        # What is here may be damaged; nothing of it is needed that cannot be fetched again.
+        drop_copies(run.copies, top, always=True)
+        return _bring(run, kept, top, load, mirrors)
+
+
+def _bring(
+    run: RunDir, kept: KeptCopies, top: Path, load: Callable[[BlobRef], bytes], mirrors: Path | None
+) -> str:
     assert kept.first is not None
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
@@ -187,13 +199,23 @@ def fetch_copies(
         WorkspaceKeepError: A pack cannot be read.
         WorkspaceRemoteError: A commit that no copy has cannot be fetched.
     """
-    copies = open_copies(run.copies, include=include, base=base_of(kept))
-    _bring_base(copies, kept, mirrors, near)
+    drop_copies(run.copies)
     first = [kept.first_pack] if with_first and kept.first_pack is not None else []
-    for pack in [*first, *kept.packs]:
-        if not copies.has(pack.copy):
-            copies.add_pack(map(load, pack.parts))
-    return copies
+
+    def fetch() -> Copies:
+        copies = open_copies(run.copies, include=include, base=base_of(kept))
+        _bring_base(copies, kept, mirrors, near)
+        for pack in [*first, *kept.packs]:
+            if not copies.has(pack.copy):
+                copies.add_pack(map(load, pack.parts))
+        return copies
+
+    try:
+        return fetch()
+    except WorkspaceKeepError:
+        # Those that are here may be damaged; nothing of them is needed that cannot be fetched again.
+        drop_copies(run.copies, always=True)
+        return fetch()
 
 
 def _bring_base(copies: Copies, kept: KeptCopies, mirrors: Path | None, near: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -218,3 +218,81 @@ def test_no_run_is_made_of_a_workspace_that_is_too_large(workspace: Path) -> Non
         create_run(RunRequest(program="main.py"), workspace, load_config(workspace), is_carried=True)
 
     assert list((workspace / ".bartack/runs").iterdir()) == []
+
+
+# What a power cut may leave: nothing of it is synced.
+
+
+def tear_objects(top: Path, copies: Path) -> None:
+    found = list(copies.glob("objects/??/*"))
+    assert found
+    for path in found:
+        path.chmod(0o600)
+        path.write_bytes(b"")
+
+
+def tear_packs(top: Path, copies: Path) -> None:
+    found = list(copies.glob("objects/pack/*.pack"))
+    assert found
+    for path in found:
+        path.chmod(0o600)
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def tear_index(top: Path, copies: Path) -> None:
+    (copies / "watched/workspace/index").write_bytes(b"DIRC")
+
+
+def tear_head(top: Path, copies: Path) -> None:
+    (copies / "HEAD").write_bytes(b"")
+
+
+def tear_repository(top: Path, copies: Path) -> None:
+    tear_objects(top, top / ".git")
+    (top / ".git/index").write_bytes(b"")
+
+
+TEARS = [tear_objects, tear_packs, tear_index, tear_head, tear_repository]
+
+
+def worked(folder: Path, workspace: Path) -> Lanes:
+    """A run whose copies here are those that came with it, and one that was made here."""
+    journey = Lanes(folder, workspace)
+    (journey.at_work / "part/a.txt").write_text("by an agent\n", "utf-8")
+    git(journey.at_work, "commit", "--quiet", "--all", "--message=work")
+    journey.keep()
+    return journey
+
+
+@pytest.mark.requirement("fleet-copies-torn")
+@pytest.mark.parametrize("tear", TEARS)
+def test_copies_that_are_damaged_here_are_fetched_again(
+    tmp_path: Path, workspace: Path, tear: Callable[[Path, Path], None]
+) -> None:
+    journey = worked(tmp_path, workspace)
+    (journey.at_work / "part/a.txt").write_text("lost\n", "utf-8")
+    tear(journey.at_work, journey.elsewhere.copies)
+
+    place = journey.bring()
+
+    assert (place / "a.txt").read_text("utf-8") == "by an agent\n"
+    git(journey.at_work, "fsck", "--strict")
+
+
+@pytest.mark.requirement("fleet-copies-torn")
+@pytest.mark.parametrize("tear", TEARS)
+def test_nothing_that_was_written_before_the_machine_started_is_relied_on(
+    tmp_path: Path, workspace: Path, tear: Callable[[Path, Path], None]
+) -> None:
+    journey = worked(tmp_path, workspace)
+    tear(journey.at_work, journey.elsewhere.copies)
+    (journey.elsewhere.copies / "boot").write_text("another one", "utf-8")
+    place = journey.bring()
+    (place / "b.txt").write_text("b\n", "utf-8")
+    journey.keep()
+
+    journey.take_over()
+
+    assert (journey.top / "part/a.txt").read_text("utf-8") == "by an agent\n"
+    assert (journey.top / "part/b.txt").exists()
+    git(journey.top, "fsck", "--strict")
