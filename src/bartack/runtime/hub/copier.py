@@ -42,12 +42,20 @@ class Copier:
         top: The directory that is copied.
         include: Patterns of ignored files that are copied all the same.
         base: A commit that no pack has; empty: there is none.
+        prepare: Called in the thread of the hub before each copy: brings into the directory of the run what is elsewhere.
     """
 
     def __init__(
-        self, run: RunDir, core: CopyingCore, top: Path, include: Sequence[str] = (), base: str = ""
+        self,
+        run: RunDir,
+        core: CopyingCore,
+        top: Path,
+        include: Sequence[str] = (),
+        base: str = "",
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._base = base
+        self._prepare = prepare
         self._core = core
         self._top = top
         self._run = run
@@ -74,6 +82,7 @@ class Copier:
 
     def keep(self, action: KeepCopy) -> None:
         """Perform ``KeepCopy``."""
+        self._prepare()  # before files are read: an agent may remember less than it has changed, and never more
         self._tasks.put(action)
 
     def pack(self, action: PackCopy) -> None:

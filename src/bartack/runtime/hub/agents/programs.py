@@ -21,6 +21,7 @@ from bartack.agents.bridge import BridgeHost
 from bartack.agents.config import ScriptedConfig
 from bartack.agents.contract import CallRateLimit, CallRetry, CallStarted, ToolOutcome
 from bartack.agents.ndjson.agent import program_config, scripted_argv
+from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program.adapter import Surroundings
 from bartack.agents.program.cli_facts import read_in_project
 from bartack.agents.program.daily_budget import DailyBudget
@@ -89,6 +90,7 @@ class Programs:
         environ: Mapping[str, str] | None = None,
         memory: Path | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
+        travels: bool = False,
     ) -> None:
         self._telemetry = telemetry
         self._config = config.agents
@@ -104,6 +106,7 @@ class Programs:
             prices=config.agents.prices,
             guard=config.guard.policy,
             pauses=user_home() / "pauses",
+            travels=travels,
         )
         self._budget = config.budget
         self._state_dir = config.directory
@@ -212,6 +215,12 @@ class Programs:
         read = [] if (name, cwd) in self._agents else read_in_project(config, Path(cwd))
         if read:
             self.show(worker, f"agent {name}: {'; '.join(read)}")
+
+    def save_conversations(self) -> None:
+        """Copy into the directory of the agents what belongs to conversations under way and is elsewhere."""
+        for agent in self._agents.values():
+            if isinstance(agent, ProgramAgent):
+                agent.save()
 
     def stop(self, token: int) -> bool:
         """Cancel a call; ``False`` if there is none."""
