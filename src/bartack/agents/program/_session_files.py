@@ -1,8 +1,8 @@
 """The files of a conversation in a person's home, and their copies in the run.
 
 A program that uses the login of a person keeps its sessions in the home of that person, which no other machine has. So they are
-copied into the run, which travels. Where they come back, the copy counts: files and conversations of a run are of one moment, and an
-agent must not remember changes that are not there.
+copied into the run, which travels. Where they come back, the copy counts: files and conversations of a run are of one moment, and
+an agent must not remember changes that are not there.
 """
 
 from __future__ import annotations
