@@ -14,6 +14,7 @@ from bartack.journal import BlobRef, Entry
 from bartack.journal.memory import MemoryStore
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.commands import ShellEnd
+from bartack.runtime.kernel.copies import desk
 from bartack.runtime.kernel.copies.core import CopyingCore
 from bartack.runtime.kernel.copies.desk import PACKS_MOST, CopyMade
 from bartack.runtime.kernel.core import Core
@@ -408,6 +409,36 @@ def test_many_packs_become_one(stage: Stage) -> None:
     ]
     assert stage.core.state.copies.first is not None
     assert stage.core.state.copies.first.copy == "copy-1"
+
+
+def keep_sized(stage: Stage, main: Puppet, *sizes: int) -> None:
+    """Finish a step for each size of a pack."""
+    for n, size in enumerate(sizes, 1):
+        shell(main, n)
+        stage.end_shell()
+        stage.copying.pop(0)
+        pack = stage.hub.journal.put_blob(bytes([n]) * size)
+        copy = CopyMade(copy=f"copy-{n}", pack=[pack])
+        stage.hub.post(lambda core, copy=copy: copying(core).copy_made(copy))
+        stage.hub.run_ready()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "packs"),
+    [
+        ([1, 16], False),
+        ([1, 16, 1], True),
+        ([50, 60, 40], False),
+        ([50, 60, 41], True),
+    ],
+)
+def test_packs_that_have_outgrown_the_first_one_become_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, sizes: list[int], *, packs: bool
+) -> None:
+    monkeypatch.setattr(desk, "PACKS_LARGE", 16)
+    keep_sized(stage, stage.begin(), *sizes)
+
+    assert stage.copying == ([act.PackCopy(f"copy-{len(sizes)}")] if packs else [])
 
 
 @pytest.mark.requirement("fleet-copy-parts")

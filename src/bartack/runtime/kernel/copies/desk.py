@@ -28,6 +28,7 @@ from bartack.journal import BlobRef
 from bartack.runtime.kernel.actions import KeepCopy, PackCopy
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.copies import Pack
 from bartack.runtime.state.worker_state import StepKey, Value
 
 TRY_US: Final = 60_000_000
@@ -36,6 +37,10 @@ AGAIN_S: Final = 1.0
 """The time between two tries."""
 PACKS_MOST: Final = 32
 """A copy of more packs is put into one."""
+PACKS_GROWN: Final = 2
+"""So is one whose packs after the first have more than so many times the size of that,"""
+PACKS_LARGE: Final = 16 << 20
+"""and more bytes than this: another machine fetches all of them before it continues the run."""
 
 End = Callable[[], None]
 
@@ -145,7 +150,7 @@ class CopyDesk(Desk):
                 self._record(made)
         if self._waiting:
             self._begin()
-        if len(self.state.copies.packs) > PACKS_MOST and not self._is_packing:
+        if not self._is_packing and _have_outgrown(self.state.copies.packs):
             self._pack()
 
     def _record(self, made: CopyMade) -> None:
@@ -190,3 +195,9 @@ class CopyDesk(Desk):
         self._is_packing = False
         if pack:
             self._record_pack(e.WorkspacePacked(copy=copy), pack)
+
+
+def _have_outgrown(packs: Sequence[Pack]) -> bool:
+    """Whether the packs of a copy are to become one."""
+    later = sum(pack.size for pack in packs[1:])
+    return len(packs) > PACKS_MOST or later > max(PACKS_LARGE, PACKS_GROWN * packs[0].size if packs else 0)
