@@ -132,6 +132,7 @@ class _Life:
         environments: With what hubs are started.
         wake: Called when there is something to look at, in any thread.
         ended: Called when the work on a run is over, in the thread of that.
+        events: Reports what becomes of the node.
     """
 
     def __init__(
@@ -140,7 +141,9 @@ class _Life:
         environments: Environments,
         wake: Callable[[], object],
         ended: Callable[[Taken, WorkEnd], object],
+        events: FleetEvents,
     ) -> None:
+        self._events = events
         self._settings = settings
         self._environments = environments
         self._ended = ended
@@ -198,6 +201,7 @@ class _Life:
         return self._chores.misfit
 
     def _note_rewound(self, run: str, entries: int) -> None:
+        self._events.rewound(run, entries)
         self._settings.say(f"{run}: the database had lost {entries} entries, which were sent again")
 
     @property
@@ -221,6 +225,7 @@ class _Life:
             rest_after_s=settings.rest_after_s,
             say=settings.say,
             ended=self._ended,
+            restored=self._events.restored,
             hold_s=settings.hold_s,
         )
 
@@ -357,7 +362,7 @@ class FleetLoop:
         """Send a statement to the database, and report its answer."""
         core = self._core
         if isinstance(statement, Join):
-            self._life = _Life(self._settings, self._environments, self._wake, self._work_ended)
+            self._life = _Life(self._settings, self._environments, self._wake, self._work_ended, self._events)
             self._has_joined = True
             core.joined()
             self._events.joined(self._life.fleet.node.id)

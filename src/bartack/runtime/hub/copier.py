@@ -9,6 +9,7 @@ import os
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -121,6 +122,7 @@ class Copier:
                 os.write(self._writer, b"x")
 
     def _keep(self, task: KeepCopy) -> Outcome:
+        began = time.monotonic_ns()
         try:
             copies = self._open()
             sources = Sources(self._top, self._run.path, find_lanes(self._run.worktrees))
@@ -130,7 +132,8 @@ class Copier:
             pack = self._put(copies.pack(copy.commit, task.parent))
         except Exception as error:  # noqa: BLE001 - the thread reports it: without it, steps would wait for ever
             return partial(CopyingCore.copy_failed, problem=_problem(error))
-        made = CopyMade(copy.commit, pack, copy.head, dict(copy.refs), list(copy.left_out))
+        took_us = (time.monotonic_ns() - began) // 1000
+        made = CopyMade(copy.commit, pack, copy.head, dict(copy.refs), list(copy.left_out), took_us)
         return partial(CopyingCore.copy_made, made=made)
 
     def _pack(self, task: PackCopy) -> Outcome:

@@ -16,6 +16,7 @@ from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
 from bartack.telemetry import Event, StepStart, StepStop, Telemetry
 from bartack.telemetry.catalogue import (
+    CopyKept,
     ProcessOrphanKilled,
     ProcessSurvivor,
     QuestionAsked,
@@ -135,6 +136,7 @@ class RunEventEmitter:
             **QuestionEventEmitter(telemetry, state, add).makers,
             e.FailureRecorded: self._failed,
             e.WaitSlow: self._computes,
+            e.WorkspaceKept: self._copied,
         }
 
     # The run.
@@ -150,6 +152,9 @@ class RunEventEmitter:
 
     def _hub_stopped(self, data: e.HubStopped, at: int, value: Value) -> None:
         self._add(RunStop(duration_ns=self._since("", at), run=self._state.run_id, status=data.reason))
+
+    def _copied(self, data: e.WorkspaceKept, at: int, value: Value) -> None:
+        self._add(CopyKept(duration_ns=data.took_us * 1000, run=self._state.run_id, during=data.during))
 
     def _run_ended(self, data: e.RunEnded, at: int, value: Value) -> None:
         event = RunStop if data.status == "completed" else RunException

@@ -139,6 +139,8 @@ class WorkspaceKept(EntryData, frozen=True, gc=False):
     """What could not be kept, and why."""
     base: RemoteBase | None = None
     """What packs that need no copy before them need besides; only of the first copy."""
+    took_us: int = 0
+    """How long it took to make it, beside what the run did meanwhile."""
     push: str = ""
     """The URL that gets the branches of the run when it is completed; only of the first copy."""
 

@@ -82,6 +82,8 @@ def test_a_copy_is_made_beside_the_loop_and_is_a_value_of_the_run(stage: Copying
     assert main.answer(same) is not None
     assert len(stage.core.state.copies.packs) == 1
     assert stage.kinds().count("workspace.kept") == 1
+    assert stage.core.state.copies.latest is not None
+    assert stage.core.state.copies.latest.took_us > 0
 
 
 def test_a_hub_that_is_to_stop_waits_for_the_copy_that_a_step_needs(stage: Copying) -> None:

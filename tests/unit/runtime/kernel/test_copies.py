@@ -23,6 +23,7 @@ from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.copies import Pack
+from bartack.telemetry import Telemetry
 from bartack.testing import VirtualClock
 
 
@@ -463,6 +464,23 @@ def test_a_large_pack_has_several_parts_in_the_line_of_its_copy(stage: Stage) ->
     stage.hub.run_ready()
     assert groups(stage)[-1] == ["workspace.part", "workspace.packed"]
     assert stage.core.state.copies.packs == [Pack("copy-2", (pack_of("1"), pack_of("2")))]
+
+
+@pytest.mark.requirement("fleet-events")
+def test_a_copy_is_reported_when_it_is_durable() -> None:
+    told: list[dict[str, object]] = []
+    telemetry = Telemetry()
+    telemetry.attach("test", "copy.*", lambda name, counts, facts, _: told.append({**counts, **facts}))
+    stage = Stage(keeps_copies=True, telemetry=telemetry)
+    a_command(stage, stage.begin())
+    assert not told
+
+    stage.copying.clear()
+    pack = [stage.hub.journal.put_blob(b"pack")]
+    stage.hub.post(lambda core: copying(core).copy_made(CopyMade(copy="c", pack=pack, took_us=70)))
+    stage.hub.run_ready()
+
+    assert told == [{"duration_ns": 70_000, "run": stage.core.state.run_id, "during": False}]
 
 
 # Everything is killed after every line.

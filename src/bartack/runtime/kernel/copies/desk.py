@@ -62,6 +62,7 @@ class CopyMade(msgspec.Struct, frozen=True):
         head: See ``WorkspaceKept``, as for the others.
         refs: See there.
         left_out: See there.
+        took_us: See there.
     """
 
     copy: str
@@ -69,6 +70,7 @@ class CopyMade(msgspec.Struct, frozen=True):
     head: str = ""
     refs: dict[str, str] = {}
     left_out: list[str] = []
+    took_us: int = 0
 
 
 class CopyDesk(Desk):
@@ -162,6 +164,7 @@ class CopyDesk(Desk):
             refs=made.refs,
             left_out=made.left_out,
             during=self._is_during,
+            took_us=made.took_us,
         )
         self._record_pack(kept, made.pack)
 
