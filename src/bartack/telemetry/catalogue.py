@@ -961,7 +961,7 @@ class RunHeld(Event, frozen=True, kw_only=True, gc=False):
 
 
 class CopyKept(Event, frozen=True, kw_only=True, gc=False):
-    """A copy of the workspace of a run is durable, which took ``duration_ns`` to make; ``during`` a step that takes long, or after."""
+    """A copy of the workspace of a run is durable, after it took ``duration_ns`` to make it; ``during``: a step was under way."""
 
     name = "copy.kept"
 

@@ -21,9 +21,9 @@ from bartack.errors import (
     JournalLockedError,
     JournalLostError,
 )
+from bartack.journal import BlobRef
 from bartack.node._environments import Environments
 from bartack.node._fleet_core import CannotRun, Postponed, Rewound, WorkEnd
-from bartack.journal import BlobRef
 from bartack.node._work import RunWork
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.rundir.layout import RunDir
@@ -126,7 +126,9 @@ def test_a_workspace_that_is_restored_is_reported(tmp_path: Path) -> None:
     restored = list[tuple[Taken, float]]()
     runs = tmp_path / "seat/runs"
 
-    end_of_work(cast("Fleet", Carrying(run)), runs, restored=lambda *facts: restored.append(facts))
+    end_of_work(
+        cast("Fleet", Carrying(run)), runs, restored=lambda run, took_s: restored.append((run, took_s))
+    )
 
     ((taken, took_s),) = restored
     assert taken == RUN

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
 from bartack.agents.program._json_lines import JsonLine, objects_of, read_json_line, text_of
-from bartack.agents.program._session_files import COPIES, SessionFiles
+from bartack.agents.program._home_files import COPIES, HomeFiles
 from bartack.agents.program.cli_facts import CLAUDE, credentials_in
 from bartack.agents.program_config import Home
 from bartack.core.files import write_file
@@ -105,8 +105,8 @@ class SessionHome:
         if self.kind == "user":
             self._files(conversation).set_back()
 
-    def _files(self, conversation: str) -> SessionFiles:
-        return SessionFiles(self.place, self.folder / COPIES, _pattern(conversation))
+    def _files(self, conversation: str) -> HomeFiles:
+        return HomeFiles(self.place, self.folder / COPIES, _pattern(conversation))
 
 
 def find_parent(agents: Path, conversation: str) -> Path | None:

@@ -29,7 +29,7 @@ from bartack.agents.program._checks import check_prompt
 from bartack.agents.program._cli_adapter import CliAdapter
 from bartack.agents.program._generations import generation_id, missing_parent, newest_generation
 from bartack.agents.program._json_lines import JsonLines, JsonRead
-from bartack.agents.program._session_files import COPIES, SessionFiles
+from bartack.agents.program._home_files import COPIES, HomeFiles
 from bartack.agents.program._stream import load_session, save_session
 from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
@@ -223,7 +223,7 @@ class CodexCall:
         if self._adapter.surroundings.is_brought(self.folder) and (files := self._session_files()):
             files.set_back()
 
-    def _session_files(self) -> SessionFiles | None:
+    def _session_files(self) -> HomeFiles | None:
         """The files of the thread, if it may travel and is in the home of a person."""
         around = self._adapter.surroundings
         if not self._thread.id or not around.travels:
@@ -231,7 +231,7 @@ class CodexCall:
         home = codex_home(self._adapter.config, around.environ, self.folder)
         if home.is_own:
             return None
-        return SessionFiles(home.path, self.folder / COPIES, pattern_of(self._thread.id))
+        return HomeFiles(home.path, self.folder / COPIES, pattern_of(self._thread.id))
 
     def close(self) -> None:
         """See ``OpenCall.close``."""

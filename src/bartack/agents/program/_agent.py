@@ -153,7 +153,7 @@ class ProgramAgent(Generic[R]):
         self.transcript.close()
 
     def save(self) -> None:
-        """Copy into the run what its open conversations have elsewhere."""
+        """See ``Agent.save``."""
         for call in self._calls:
             with suppress(OSError):  # then the copy has an earlier part of the conversation
                 call.opened.save()

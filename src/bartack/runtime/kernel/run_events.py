@@ -94,6 +94,18 @@ class QuestionEventEmitter:
             )
 
 
+class CopyEventEmitter:
+    """Makes events of copies of the workspace; see ``RunEventEmitter``."""
+
+    def __init__(self, state: State, add: Callable[[Event | Callable[[], Event]], None]) -> None:
+        self._state = state
+        self._add = add
+        self.makers: Mapping[type[e.EntryData], Callable[..., None]] = {e.WorkspaceKept: self._kept}
+
+    def _kept(self, data: e.WorkspaceKept, at: int, value: Value) -> None:
+        self._add(CopyKept(duration_ns=data.took_us * 1000, run=self._state.run_id, during=data.during))
+
+
 class RunEventEmitter:
     """Makes events of what happens to workers, steps and processes.
 
@@ -134,9 +146,9 @@ class RunEventEmitter:
             e.StepFinished: self._step_finished,
             e.StepFailed: self._step_failed,
             **QuestionEventEmitter(telemetry, state, add).makers,
+            **CopyEventEmitter(state, add).makers,
             e.FailureRecorded: self._failed,
             e.WaitSlow: self._computes,
-            e.WorkspaceKept: self._copied,
         }
 
     # The run.
@@ -152,9 +164,6 @@ class RunEventEmitter:
 
     def _hub_stopped(self, data: e.HubStopped, at: int, value: Value) -> None:
         self._add(RunStop(duration_ns=self._since("", at), run=self._state.run_id, status=data.reason))
-
-    def _copied(self, data: e.WorkspaceKept, at: int, value: Value) -> None:
-        self._add(CopyKept(duration_ns=data.took_us * 1000, run=self._state.run_id, during=data.during))
 
     def _run_ended(self, data: e.RunEnded, at: int, value: Value) -> None:
         event = RunStop if data.status == "completed" else RunException

@@ -412,6 +412,11 @@ def test_many_packs_become_one(stage: Stage) -> None:
     assert stage.core.state.copies.first.copy == "copy-1"
 
 
+def take_copy(stage: Stage, made: CopyMade) -> None:
+    stage.hub.post(lambda core: copying(core).copy_made(made))
+    stage.hub.run_ready()
+
+
 def keep_sized(stage: Stage, main: Puppet, *sizes: int) -> None:
     """Finish a step for each size of a pack."""
     for n, size in enumerate(sizes, 1):
@@ -419,9 +424,7 @@ def keep_sized(stage: Stage, main: Puppet, *sizes: int) -> None:
         stage.end_shell()
         stage.copying.pop(0)
         pack = stage.hub.journal.put_blob(bytes([n]) * size)
-        copy = CopyMade(copy=f"copy-{n}", pack=[pack])
-        stage.hub.post(lambda core, copy=copy: copying(core).copy_made(copy))
-        stage.hub.run_ready()
+        take_copy(stage, CopyMade(copy=f"copy-{n}", pack=[pack]))
 
 
 @pytest.mark.parametrize(
@@ -477,8 +480,7 @@ def test_a_copy_is_reported_when_it_is_durable() -> None:
 
     stage.copying.clear()
     pack = [stage.hub.journal.put_blob(b"pack")]
-    stage.hub.post(lambda core: copying(core).copy_made(CopyMade(copy="c", pack=pack, took_us=70)))
-    stage.hub.run_ready()
+    take_copy(stage, CopyMade(copy="c", pack=pack, took_us=70))
 
     assert told == [{"duration_ns": 70_000, "run": stage.core.state.run_id, "during": False}]
 

@@ -21,7 +21,6 @@ from bartack.agents.bridge import BridgeHost
 from bartack.agents.config import ScriptedConfig
 from bartack.agents.contract import CallRateLimit, CallRetry, CallStarted, ToolOutcome
 from bartack.agents.ndjson.agent import program_config, scripted_argv
-from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program.adapter import Surroundings
 from bartack.agents.program.cli_facts import read_in_project
 from bartack.agents.program.daily_budget import DailyBudget
@@ -219,8 +218,7 @@ class Programs:
     def save_conversations(self) -> None:
         """Copy into the directory of the agents what belongs to conversations under way and is elsewhere."""
         for agent in self._agents.values():
-            if isinstance(agent, ProgramAgent):
-                agent.save()
+            agent.save()
 
     def stop(self, token: int) -> bool:
         """Cancel a call; ``False`` if there is none."""

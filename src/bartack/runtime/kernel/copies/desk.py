@@ -38,9 +38,9 @@ AGAIN_S: Final = 1.0
 PACKS_MOST: Final = 32
 """A copy of more packs is put into one."""
 PACKS_GROWN: Final = 2
-"""So is one whose packs after the first have more than so many times the size of that,"""
+"""So is one whose packs after the first are together this many times as large as the first,"""
 PACKS_LARGE: Final = 16 << 20
-"""and more bytes than this: another machine fetches all of them before it continues the run."""
+"""and have more bytes than this: another machine fetches all of them before it continues the run."""
 
 End = Callable[[], None]
 

@@ -18,7 +18,7 @@ COPIES: Final = "copies"
 """Where they are copied to, beside the stream of the conversation."""
 
 
-class SessionFiles(NamedTuple):
+class HomeFiles(NamedTuple):
     """The files of one conversation.
 
     Attributes:
