@@ -434,7 +434,7 @@ class Agent(Protocol):
         ...
 
     def save(self) -> None:
-        """Copy into the run what its open conversations have elsewhere, as far as that is possible now: the run is about to be copied."""
+        """Copy into the run what its open conversations have elsewhere, if that is possible now: the run is about to be copied."""
         ...
 
     def pids(self) -> list[int]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
-from bartack.agents.program._json_lines import JsonLine, objects_of, read_json_line, text_of
 from bartack.agents.program._home_files import COPIES, HomeFiles
+from bartack.agents.program._json_lines import JsonLine, objects_of, read_json_line, text_of
 from bartack.agents.program.cli_facts import CLAUDE, credentials_in
 from bartack.agents.program_config import Home
 from bartack.core.files import write_file

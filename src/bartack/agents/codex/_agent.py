@@ -28,8 +28,8 @@ from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program._checks import check_prompt
 from bartack.agents.program._cli_adapter import CliAdapter
 from bartack.agents.program._generations import generation_id, missing_parent, newest_generation
-from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._home_files import COPIES, HomeFiles
+from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import load_session, save_session
 from bartack.agents.program._tool_results import store_result
 from bartack.agents.program.adapter import Surroundings, call_environment
