@@ -59,7 +59,7 @@ class _Tree:
         began = perf_counter()
         copy = self._copies.take(self._sources, self.latest)
         if not copy.is_same:
-            self._copies.pack(copy.commit, self.latest)
+            list(self._copies.pack(copy.commit, self.latest))
             self.latest = copy.commit
         return (perf_counter() - began) * 1e3
 

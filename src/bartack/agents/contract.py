@@ -433,6 +433,10 @@ class Agent(Protocol):
         """Close everything; the host stops what is left of the processes."""
         ...
 
+    def save(self) -> None:
+        """Copy into the run what its open conversations have elsewhere, if that is possible now: the run is about to be copied."""
+        ...
+
     def pids(self) -> list[int]:
         """Its processes that live."""
         ...

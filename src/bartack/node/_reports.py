@@ -7,8 +7,10 @@ from bartack.depot.taken import Taken
 from bartack.node._fleet_core import LocalState
 from bartack.telemetry import Telemetry
 from bartack.telemetry.catalogue import (
+    CopyRestored,
     DepotAway,
     DepotBack,
+    DepotRewound,
     NodeDead,
     NodeFreed,
     NodeHeld,
@@ -88,6 +90,15 @@ class FleetEvents:
     def lost(self, run: Taken) -> None:
         """The node does not own a run any more, and did not give it back."""
         self._begun.pop(run.no, None)
+
+    def restored(self, run: Taken, took_s: float) -> None:
+        """The workspace of a run is here as its latest copy has it; called in the thread of its work."""
+        event = CopyRestored(duration_ns=_ns(took_s), node=self._node, run=run.id)
+        self._telemetry.emit(event)
+
+    def rewound(self, run: str, entries: int) -> None:
+        """The database had lost entries of a run, which were sent again; called in the thread that sends them."""
+        self._telemetry.emit(DepotRewound(entries=entries, run=run))
 
     def away(self, problem: str, now_s: float) -> None:
         """The database did not answer."""

@@ -12,6 +12,7 @@ import os
 import select
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -140,6 +141,7 @@ class RunWork:
         rest_after_s: The hub stops when there is nothing to do for longer than this.
         say: Takes a line about what the node does.
         ended: Called in the thread when the work is over.
+        restored: Called in the thread when the workspace is here as the latest copy has it, with the seconds that this took.
         hold_s: How long the run stands still before its hub gives up; see also ``NodeLink``.
     """
 
@@ -154,6 +156,7 @@ class RunWork:
         rest_after_s: float,
         say: Callable[[str], object],
         ended: Callable[[Taken, WorkEnd], object],
+        restored: Callable[[Taken, float], object] = lambda _run, _took_s: None,
         hold_s: float = HOLD_S,
     ) -> None:
         self.taken = taken
@@ -164,6 +167,7 @@ class RunWork:
         self._rest_after_s = rest_after_s
         self._say = say
         self._ended = ended
+        self._restored = restored
         self._hold_s = hold_s
         self._hub: Hub | None = None
         self._link: NodeLink | None = None
@@ -332,7 +336,9 @@ class RunWork:
 
         top = self._runs.with_name(WORKSPACES) / run.id
         load = partial(self._fleet.load_blob, self.taken, run.path)
+        began = time.monotonic()
         place = bring_workspace(run, state.copies, top, load, self._runs.with_name(MIRRORS))
+        self._restored(self.taken, time.monotonic() - began)
         if state.ended is not None and state.ended.status in TERMINAL:
             return place, None
         config = load_kept_config(run.path, Path(place), kept_sets(run.path)).workspace

@@ -136,6 +136,7 @@ class _Life:
         wake: Called when there is something to look at, in any thread.
         ended: Called when the work on a run is over, in the thread of that.
         lost: Called when the node does not own a run any more, in any thread.
+        events: Reports what becomes of the node.
     """
 
     def __init__(
@@ -145,7 +146,9 @@ class _Life:
         wake: Callable[[], object],
         ended: Callable[[Taken, WorkEnd], object],
         lost: Callable[[int, int, str], object],
+        events: FleetEvents,
     ) -> None:
+        self._events = events
         self._settings = settings
         self._environments = environments
         self._ended = ended
@@ -206,6 +209,7 @@ class _Life:
         return self._chores.misfit
 
     def _note_rewound(self, run: str, entries: int) -> None:
+        self._events.rewound(run, entries)
         self._settings.say(f"{run}: the database had lost {entries} entries, which were sent again")
 
     def _lose(self, run: int, fence: int, why: str) -> None:
@@ -236,6 +240,7 @@ class _Life:
             rest_after_s=settings.rest_after_s,
             say=settings.say,
             ended=self._ended,
+            restored=self._events.restored,
             hold_s=settings.hold_s,
         )
 
@@ -377,7 +382,7 @@ class FleetLoop:
         core = self._core
         if isinstance(statement, Join):
             self._life = _Life(
-                self._settings, self._environments, self._wake, self._work_ended, self._run_lost
+                self._settings, self._environments, self._wake, self._work_ended, self._run_lost, self._events
             )
             self._has_joined = True
             core.joined()

@@ -960,6 +960,26 @@ class RunHeld(Event, frozen=True, kw_only=True, gc=False):
     reason: Metadata[str]
 
 
+class CopyKept(Event, frozen=True, kw_only=True, gc=False):
+    """A copy of the workspace of a run is durable, after it took ``duration_ns`` to make it; ``during``: a step was under way."""
+
+    name = "copy.kept"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    during: Metadata[bool]
+
+
+class CopyRestored(Event, frozen=True, kw_only=True, gc=False):
+    """A node has the workspace of a run as its latest copy has it, after ``duration_ns``."""
+
+    name = "copy.restored"
+
+    duration_ns: Measurement[int]
+    node: Metadata[str]
+    run: Metadata[str]
+
+
 class DepotAway(Event, frozen=True, kw_only=True, gc=False):
     """The database of a node does not answer."""
 

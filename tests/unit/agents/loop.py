@@ -73,13 +73,21 @@ class Loop:
         self.agents.append(agent)
         return agent
 
-    def acp(self, argv: list[str], environ: dict[str, str] | None = None, **config: object) -> Agent:
+    def acp(
+        self,
+        argv: list[str],
+        environ: dict[str, str] | None = None,
+        *,
+        travels: bool = False,
+        **config: object,
+    ) -> Agent:
         """An agent that speaks ACP, with this command. Its waits are short."""
         given = {"kind": "acp", "command": argv, "backoff_initial_s": 0.01, **config}
         around = Surroundings(
             run={"BARTACK_RUN": "run-20260301-101500-0badcafe", "BARTACK_RUN_DIR": str(self.root)},
             folder=self.root / "agents",
             environ=dict(os.environ) if environ is None else environ,
+            travels=travels,
         )
         agent = open_agent("stub", msgspec.convert(given, type=AcpConfig), self.host, around)
         self.agents.append(agent)

@@ -79,6 +79,17 @@ def test_what_becomes_of_runs_is_reported(events: FleetEvents, heard: Heard) -> 
 
 
 @pytest.mark.requirement("fleet-events")
+def test_workspaces_and_lost_entries_are_reported(events: FleetEvents, heard: Heard) -> None:
+    events.restored(Taken(1, "run-1", "default", 2, 0), 1.5)
+    events.rewound("run-1", 3)
+
+    assert heard == [
+        ("copy.restored", {"duration_ns": 1_500_000_000}, {"node": "alpha", "run": "run-1"}),
+        ("depot.rewound", {"entries": 3}, {"run": "run-1"}),
+    ]
+
+
+@pytest.mark.requirement("fleet-events")
 def test_a_database_that_is_away_is_reported_once(events: FleetEvents, heard: Heard) -> None:
     events.answered(0.0)
     events.away("cut", 1.0)

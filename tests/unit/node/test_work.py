@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from tests.waiting import until
 
+from bartack.config.load import load_config
 from bartack.depot.fleet import Fleet
 from bartack.depot.link import NodeLink
 from bartack.depot.taken import Taken
@@ -24,13 +26,21 @@ from bartack.errors import (
     JournalLockedError,
     JournalLostError,
 )
+from bartack.journal import BlobRef
 from bartack.node._environments import Environments
 from bartack.node._fleet_core import CannotRun, Damaged, Postponed, Rewound, WorkEnd
 from bartack.node._work import RunWork, spawn_linked
 from bartack.runtime.client.start_hub import HubOrder
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.serve import Instructions
+from bartack.runtime.rundir.layout import RunDir
 
 RUN = Taken(1, "run-20260101-000000-00000001", "default", 2, 0)
+
+
+PROGRAM = (
+    "from bartack import Context, worker\n\n@worker\nasync def main(ctx: Context) -> int:\n    return 1\n"
+)
 
 
 def refuse(*given: object) -> None:
@@ -49,13 +59,19 @@ class NotPrepared:
 
 def end_of(error: Exception, runs: Path) -> WorkEnd:
     """What the work on a run reports whose directory cannot be prepared."""
+    return end_of_work(cast("Fleet", NotPrepared(error)), runs)
+
+
+def end_of_work(
+    fleet: Fleet, runs: Path, restored: Callable[[Taken, float], object] = lambda _run, _took_s: None
+) -> WorkEnd:
+    """What the work on a run reports when it ends."""
     ended, ends = threading.Event(), list[WorkEnd]()
 
     def note(run: Taken, end: WorkEnd) -> None:
         ends.append(end)
         ended.set()
 
-    fleet = cast("Fleet", NotPrepared(error))
     work = RunWork(
         RUN,
         fleet,
@@ -65,6 +81,7 @@ def end_of(error: Exception, runs: Path) -> WorkEnd:
         rest_after_s=60.0,
         say=print,
         ended=note,
+        restored=restored,
     )
     assert ended.wait(5)
     assert work.join(5)
@@ -122,3 +139,35 @@ def test_entries_that_the_database_has_lost_are_for_a_person(tmp_path: Path) -> 
 
     assert isinstance(end, Rewound)
     assert str(tmp_path / RUN.id) in end.why
+
+
+class Carrying:
+    """A node whose run is here, and cannot be asked anything."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+
+    def prepare(self, run: Taken, runs: Path) -> Path:
+        return self._run.path
+
+    def load_blob(self, run: Taken, path: Path, ref: BlobRef) -> bytes:
+        return self._run.open_blobs().get(ref)
+
+
+@pytest.mark.requirement("fleet-events")
+def test_a_workspace_that_is_restored_is_reported(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "main.py").write_text(PROGRAM, "utf-8")
+    run = create_run(RunRequest(program="main.py"), project, load_config(project), is_carried=True)
+    restored = list[tuple[Taken, float]]()
+    runs = tmp_path / "seat/runs"
+
+    end_of_work(
+        cast("Fleet", Carrying(run)), runs, restored=lambda run, took_s: restored.append((run, took_s))
+    )
+
+    ((taken, took_s),) = restored
+    assert taken == RUN
+    assert took_s > 0
+    assert len([*tmp_path.glob(f"seat/*/{run.id}/main.py")]) == 1

@@ -122,6 +122,7 @@ class AcpCall:
         adapter, request = self._adapter, self._request
         self._close_bridge()
         self._leave_abandoned()
+        self._leave_stale()
         environ = adapter.surroundings.environ
         home = choose_home(adapter.config, environ, self.folder)
         session, parent = load_session(self.folder), ""
@@ -146,6 +147,9 @@ class AcpCall:
     def copy_out(self, line: bytes) -> None:
         """See ``OpenCall.copy_out``. The token of the bridge is left out."""
         self._stream.copy(line.replace(self._token, b"***") if self._token else line, "out")
+
+    def save(self) -> None:
+        """See ``OpenCall.save``: where an agent keeps its sessions in the home of a person, it does not say."""
 
     def close(self) -> None:
         """See ``OpenCall.close``."""
@@ -208,6 +212,23 @@ class AcpCall:
         if self.talk.generation >= GENERATIONS:
             problem = f"{GENERATIONS} conversations could not be continued after their processes had ended"
             raise AgentExitedError(self._adapter.name, problem, "conversation_lost")
+
+    def _leave_stale(self) -> None:
+        """Begin another conversation if this one is in the home of a person, and its files were brought by a copy.
+
+        It may be there, and then knows of changes that the files do not have. Where agents keep their sessions there, they do not
+        say, so no copy has it.
+        """
+        around, home = self._adapter.surroundings, self._adapter.config
+        is_brought = around.is_brought(self.folder)
+        if (
+            is_brought
+            and load_session(self.folder)
+            and choose_home(home, around.environ, self.folder) is None
+        ):
+            self.abandon("its session is not in the copy of the run")
+            self._stream.close()
+            self._stream = self._open_stream()
 
     def _parent_session(self) -> str:
         found = load_session(self._agent_folder / self._request.continues)

@@ -106,6 +106,8 @@ class ClaudeCall:
         self.folder = self._agent_folder / self.talk.conversation
         self._stream = Stream.open(self._adapter.name, self.folder, "claude")
         self._home = SessionHome(self.folder, self._home_kind, self._env)
+        if self._adapter.surroundings.is_brought(self.folder):
+            self._home.set_back(self.talk.conversation)
 
     # See ``OpenCall``.
 
@@ -165,9 +167,13 @@ class ClaudeCall:
             tool = finished[call_id]
             self._stream.mark(TOOL, id=tool.id, name=tool.name, text=tool.text)
 
+    def save(self) -> None:
+        """See ``OpenCall.save``."""
+        self._home.save(self.talk.conversation)
+
     def close(self) -> None:
         """See ``OpenCall.close``."""
-        self._home.save(self.talk.conversation)
+        self.save()
         self._stream.close()
 
     # Inside.

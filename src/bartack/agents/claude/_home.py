@@ -6,11 +6,11 @@ Its transcripts are found by the id of the conversation, never by a name compute
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
+from bartack.agents.program._home_files import COPIES, HomeFiles
 from bartack.agents.program._json_lines import JsonLine, objects_of, read_json_line, text_of
 from bartack.agents.program.cli_facts import CLAUDE, credentials_in
 from bartack.agents.program_config import Home
@@ -18,8 +18,6 @@ from bartack.core.files import write_file
 from bartack.core.trust import make_private
 
 HOME: Final = "home"
-COPIES: Final = "copies"
-"""Where the transcripts of a person's home are copied to, beside the stream of the conversation."""
 
 Chosen = Literal["run", "user"]
 
@@ -94,17 +92,21 @@ class SessionHome:
 
     def save(self, conversation: str) -> None:
         """Copy a transcript of a person's home into the run."""
-        found = _single(self.place, conversation) if self.kind == "user" else None
-        if found is not None:
-            _copy(found, self.folder / COPIES / "projects" / found.parent.name / found.name)
+        if self.kind == "user" and _single(self.place, conversation) is not None:
+            self._files(conversation).save()
 
     def restore(self, conversation: str) -> None:
         """Copy it back, if it is missing there."""
-        if self.kind != "user" or _single(self.place, conversation) is not None:
-            return
-        found = _single(self.folder / COPIES, conversation)
-        if found is not None:
-            _copy(found, self.place / "projects" / found.parent.name / found.name)
+        if self.kind == "user":
+            self._files(conversation).restore()
+
+    def set_back(self, conversation: str) -> None:
+        """Have in a person's home the transcript that the run has, or none."""
+        if self.kind == "user":
+            self._files(conversation).set_back()
+
+    def _files(self, conversation: str) -> HomeFiles:
+        return HomeFiles(self.place, self.folder / COPIES, _pattern(conversation))
 
 
 def find_parent(agents: Path, conversation: str) -> Path | None:
@@ -137,13 +139,9 @@ def read_transcript(path: Path | None) -> Transcript | None:
 
 
 def _single(place: Path, conversation: str) -> Path | None:
-    found = list(place.glob(f"projects/*/{conversation}.jsonl"))
+    found = list(place.glob(_pattern(conversation)))
     return found[0] if len(found) == 1 else None
 
 
-def _copy(source: Path, target: Path) -> None:
-    make_private(target.parent)
-    part = target.with_suffix(".part")
-    shutil.copyfile(source, part)
-    part.chmod(0o600)
-    part.replace(target)
+def _pattern(conversation: str) -> str:
+    return f"projects/*/{conversation}.jsonl"

@@ -14,7 +14,7 @@ from bartack.agents._permissions import READING, Mode, Permissions
 from bartack.agents._tool_permissions import decide_or_deny
 from bartack.agents.codex._command import command_line, toml
 from bartack.agents.codex._dialect import CodexDialect
-from bartack.agents.codex._home import HOME, CodexHome, bring_rollout, codex_home
+from bartack.agents.codex._home import HOME, CodexHome, bring_rollout, codex_home, pattern_of
 from bartack.agents.codex._messages import CodexPlan
 from bartack.agents.codex._rollout import read_replies
 from bartack.agents.codex._schema import plan_value
@@ -28,6 +28,7 @@ from bartack.agents.program._agent import ProgramAgent
 from bartack.agents.program._checks import check_prompt
 from bartack.agents.program._cli_adapter import CliAdapter
 from bartack.agents.program._generations import generation_id, missing_parent, newest_generation
+from bartack.agents.program._home_files import COPIES, HomeFiles
 from bartack.agents.program._json_lines import JsonLines, JsonRead
 from bartack.agents.program._stream import load_session, save_session
 from bartack.agents.program._tool_results import store_result
@@ -106,6 +107,7 @@ class CodexCall:
         self._stream = CodexStream.open(adapter.name, self.folder, adapter.kind)
         self._saved = load_session(self.folder)
         thread.id = self._saved
+        self._set_back()
         self._settled: Counter[str] = Counter()
         """How many replies of each turn were counted although Codex has not reported all of them."""
         if request.attempt == 1:
@@ -169,6 +171,7 @@ class CodexCall:
         self.folder = folder
         self._stream = CodexStream.open(self._adapter.name, folder, self._adapter.kind)
         self._thread.id = self._saved = load_session(folder)
+        self._set_back()
 
     def _find_parent(self, home: CodexHome) -> None:
         """Where the conversation is that this one continues."""
@@ -180,7 +183,8 @@ class CodexCall:
         if not thread:
             raise missing_parent(self._adapter.name, parent)
         self._thread.parent = thread
-        bring_rollout(folder / HOME, home.path, thread)
+        for place in (HOME, COPIES):
+            bring_rollout(folder / place, home.path, thread)
 
     def _argv(self, path: str, *, logs_in: bool) -> list[str]:
         config = self._adapter.config
@@ -209,8 +213,29 @@ class CodexCall:
         """See ``OpenCall.copy_out``."""
         self._stream.copy_out(line)
 
+    def save(self) -> None:
+        """See ``OpenCall.save``."""
+        files = self._session_files()
+        if files is not None:
+            files.save()
+
+    def _set_back(self) -> None:
+        if self._adapter.surroundings.is_brought(self.folder) and (files := self._session_files()):
+            files.set_back()
+
+    def _session_files(self) -> HomeFiles | None:
+        """The files of the thread, if it may travel and is in the home of a person."""
+        around = self._adapter.surroundings
+        if not self._thread.id or not around.travels:
+            return None
+        home = codex_home(self._adapter.config, around.environ, self.folder)
+        if home.is_own:
+            return None
+        return HomeFiles(home.path, self.folder / COPIES, pattern_of(self._thread.id))
+
     def close(self) -> None:
         """See ``OpenCall.close``."""
+        self.save()
         self._stream.close()
 
 

@@ -58,7 +58,12 @@ def user_home(environ: Mapping[str, str]) -> Path:
 
 def find_rollouts(home: Path, thread: str) -> list[Path]:
     """The files of a thread."""
-    return sorted((home / SESSIONS).glob(f"*/*/*/rollout-*{thread}.jsonl"))
+    return sorted(home.glob(pattern_of(thread)))
+
+
+def pattern_of(thread: str) -> str:
+    """Where the files of a thread are, seen from a home."""
+    return f"{SESSIONS}/*/*/*/rollout-*{thread}.jsonl"
 
 
 def bring_rollout(parent: Path, home: Path, thread: str) -> None:

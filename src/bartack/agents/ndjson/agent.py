@@ -144,6 +144,9 @@ class LineCall:
         """See ``OpenCall.copy_out``."""
         self._files.copy_out(line)
 
+    def save(self) -> None:
+        """See ``OpenCall.save``: such an agent keeps what it has to in the directory that it is given."""
+
     def close(self) -> None:
         """See ``OpenCall.close``."""
         self._files.close()

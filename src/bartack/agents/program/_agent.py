@@ -6,6 +6,7 @@ What a call does next is decided in ``conversation/_conversation.py``; what is p
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from bartack.agents._transcript import AgentTranscript
@@ -150,6 +151,12 @@ class ProgramAgent(Generic[R]):
         self._processes.clear()
         self._calls.clear()
         self.transcript.close()
+
+    def save(self) -> None:
+        """See ``Agent.save``."""
+        for call in self._calls:
+            with suppress(OSError):  # then the copy has an earlier part of the conversation
+                call.opened.save()
 
     def pids(self) -> list[int]:
         """See ``Agent.pids``."""

@@ -54,6 +54,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         pauses: Where the pauses are that all runs of the user share; ``None``: none are shared.
         prices: What models cost, by the beginning of their names: those of the settings.
         guard: What no agent may do, in any mode.
+        travels: Whether the run may be continued on another machine, with files and conversations of one moment: what its folder
+            has of a conversation counts then, and not what is found in the home of a person.
+        opened: The directories of conversations that this process has opened: it has them as they are since then.
     """
 
     run: dict[str, str]
@@ -66,6 +69,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     guard: GuardPolicy = GuardPolicy()
     breakers: dict[str, Breaker] = {}
     pauses: Path | None = None
+    travels: bool = False
+    opened: set[Path] = msgspec.field(default_factory=set[Path])
+
+    def is_brought(self, conversation: Path) -> bool:
+        """Whether a conversation comes from a copy of the run: it may, and this is the first that this process has of it."""
+        is_first = conversation not in self.opened
+        self.opened.add(conversation)
+        return self.travels and is_first
 
 
 class OpenCall(Protocol[R]):
@@ -100,6 +111,14 @@ class OpenCall(Protocol[R]):
 
     def copy_out(self, line: bytes) -> None:
         """A line goes to the agent."""
+        ...
+
+    def save(self) -> None:
+        """Copy into the run what is elsewhere of the conversation: the run is about to be copied.
+
+        Raises:
+            OSError: That is not possible now.
+        """
         ...
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -199,7 +200,15 @@ def fork_run(run: RunDir, at: str | int) -> RunDir:
 def _files_of(entries: list[Entry], last: int) -> list[Entry]:
     """The copy of the files that a step has left: it is recorded after the step, in the same line."""
     line = entries[last - 1].commit
-    return [one for one in entries[last:] if one.commit == line and one.kind == e.WorkspaceKept.kind][:1]
+    parts: list[Entry] = []
+    for one in takewhile(lambda entry: entry.commit == line, entries[last:]):
+        if one.kind == e.WorkspaceKept.kind:
+            return [*parts, one]
+        if one.kind == e.WorkspacePart.kind:
+            parts.append(one)
+        elif one.kind == e.WorkspacePacked.kind:
+            parts.clear()
+    return []
 
 
 def count_open_prompts(state: State) -> int:

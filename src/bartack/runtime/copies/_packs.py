@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from bartack.errors import WorkspaceKeepError
 from bartack.runtime.copies._git import PlainGit, spool
 from bartack.runtime.copies._meta import Meta
+
+PART_BYTES: Final = 128 << 20
+"""How long a part of a pack is at most: a database without an object store keeps no value of more than twice this."""
+WHOLE: Final = -1
+"""As the length of a part: all of the pack is one part."""
 
 
 def words_of_pack(*, is_thin: bool) -> tuple[str, ...]:
@@ -36,23 +43,26 @@ def revisions(commit: str, meta: Meta, have: str, before: Meta | None, base: str
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def make_pack(git: PlainGit, given: bytes, *, is_thin: bool) -> bytes:
-    """The bytes of a pack.
+def make_pack(git: PlainGit, given: bytes, *, is_thin: bool, part_bytes: int = PART_BYTES) -> Iterator[bytes]:
+    """The bytes of a pack, in parts: it may be larger than the memory.
 
     Raises:
         WorkspaceKeepError: Objects are missing.
     """
-    return git(*words_of_pack(is_thin=is_thin), given=given)
+    with spool(git, words_of_pack(is_thin=is_thin), given) as file:
+        while part := file.read(part_bytes):
+            yield part
 
 
-def take_pack(git: PlainGit, data: bytes) -> None:
-    """Make bytes objects; those that a thin pack builds on have to be there.
+def take_pack(git: PlainGit, parts: Iterable[bytes]) -> None:
+    """Make the parts of a pack objects; those that a thin pack builds on have to be there.
 
     Raises:
         WorkspaceKeepError: It is not a pack, or what it builds on is missing.
     """
     with tempfile.TemporaryFile(dir=git.directory) as file:
-        file.write(data)
+        for part in parts:
+            file.write(part)
         file.seek(0)
         git.run(("index-pack", "--stdin", "--fix-thin"), given=file)
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from bartack.core.files import replace_file
 from bartack.errors import UnsafePathError, WorkspaceKeepError
 from bartack.runtime.copies._git import PlainGit
+from bartack.runtime.copies._home import discard
 from bartack.runtime.copies._meta import Checkout, Meta
 from bartack.runtime.copies._packs import move_objects
 from bartack.runtime.copies._repository import list_missing
@@ -55,7 +56,7 @@ def rebuild_repository(copies: PlainGit, place: Path, meta: Meta, checkout: Chec
         with suppress(WorkspaceKeepError, OSError):
             _rebuild(copies, place, meta, checkout)
             return
-    _discard(directory)
+    discard(directory)
     _rebuild(copies, place, meta, checkout)
 
 
@@ -80,7 +81,7 @@ def forget_worktrees(workspace: Path, keep: Iterable[Path]) -> None:
         except OSError:
             is_kept = False
         if not is_kept:
-            _discard(own)
+            discard(own)
 
 
 def rebuild_worktree(workspace: Path, name: str, place: Path, checkout: Checkout) -> None:
@@ -127,7 +128,7 @@ def add_objects(source: PlainGit, target: PlainGit, names: Iterable[str], also: 
 def _prepare(directory: Path) -> None:
     """Have a repository there, without locks."""
     making = directory.parent / _MAKING
-    _discard(making)
+    discard(making)
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         git = PlainGit(making, place=directory.parent)
@@ -166,18 +167,6 @@ def _read(file: Path) -> bytes:
         return file.read_bytes() if file.is_file() else b""
     except OSError:
         return b""
-
-
-def _discard(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    path.chmod(0o700)
-    for folder, folders, _ in os.walk(path):
-        for name in folders:
-            if not os.path.islink(at := os.path.join(folder, name)):
-                os.chmod(at, 0o700)
-    shutil.rmtree(path)
 
 
 def _set_references(git: PlainGit, refs: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ from bartack.runtime.copies._checkout import check_folders, check_tree, restore_
 from bartack.runtime.copies._delivery import RepositoryDelivery, open_repository
 from bartack.runtime.copies._facts import UnchangedFolders
 from bartack.runtime.copies._git import TIMEOUT_S, UNSYNCED, PlainGit, alternates
-from bartack.runtime.copies._home import make_home
+from bartack.runtime.copies._home import discard, make_home, was_made_since_boot
 from bartack.runtime.copies._meta import (
     FORMAT,
     META,
@@ -38,7 +38,15 @@ from bartack.runtime.copies._meta import (
     quote_path,
 )
 from bartack.runtime.copies._objects import FILE, TREE, Item, ObjectWriter
-from bartack.runtime.copies._packs import check_object, make_pack, require, revisions, take_pack
+from bartack.runtime.copies._packs import (
+    PART_BYTES,
+    WHOLE,
+    check_object,
+    make_pack,
+    require,
+    revisions,
+    take_pack,
+)
 from bartack.runtime.copies._rebuild import (
     check_names,
     forget_worktrees,
@@ -49,6 +57,8 @@ from bartack.runtime.copies._repository import References, SourceRepository, Wor
 from bartack.runtime.copies._watched import Rules, Scanned, WatchedTree
 from bartack.runtime.copies.remotes import Pushed, push_commits
 from bartack.runtime.copies.values import RUN_FOLDERS, Carry, Copy, Delivered, Limits, Sources
+
+__all__ = ["PART_BYTES", "WHOLE", "Copies", "drop_copies", "find_top", "open_copies"]
 
 WORKSPACE: Final = "workspace"
 RUN: Final = "run"
@@ -260,8 +270,10 @@ class Copies:
         """Whether a copy is here."""
         return self._find_meta(commit) is not None
 
-    def pack(self, commit: str, have: str = "") -> bytes:
+    def pack(self, commit: str, have: str = "", part_bytes: int = PART_BYTES) -> Iterator[bytes]:
         """The objects of a copy that another one does not have; all but those of the base if no other one is given.
+
+        They come in parts, each of which a database can keep as a value.
 
         Raises:
             WorkspaceKeepError: One of the copies is not here.
@@ -269,15 +281,15 @@ class Copies:
         meta = self._meta(commit)
         before = self._meta(have) if have else None
         given = revisions(commit, meta, have, before, self._base)
-        return make_pack(self._git, given, is_thin=bool(have or self._base))
+        return make_pack(self._git, given, is_thin=bool(have or self._base), part_bytes=part_bytes)
 
-    def add_pack(self, data: bytes) -> None:
+    def add_pack(self, parts: Iterable[bytes]) -> None:
         """Add what ``pack`` made, here or elsewhere. The copy that it builds on has to be here.
 
         Raises:
             WorkspaceKeepError: It cannot be read, or what it builds on is not here.
         """
-        take_pack(self._git, data)
+        take_pack(self._git, parts)
 
     def borrow(self, objects: Path) -> None:
         """Use the objects of another repository of this machine from now on."""
@@ -441,6 +453,20 @@ def open_copies(
     """
     git = PlainGit(make_home(Path(directory)), settings=UNSYNCED)
     return Copies(git, limits or Limits(), include, base)
+
+
+def drop_copies(directory: Path, top: Path | None = None, *, always: bool = False) -> None:
+    """Remove the copies that are kept in a directory if the machine has started since they were written: they may be damaged.
+
+    Args:
+        directory: See ``open_copies``.
+        top: A workspace that was made of them: so may be the repository in it.
+        always: Whether they are removed in any case.
+    """
+    if always or not was_made_since_boot(directory):
+        discard(directory)
+        if top is not None:
+            discard(top / ".git")
 
 
 def find_top(directory: Path) -> Path:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bartack.config.load import kept_sets, load_kept_config
 from bartack.config.sections import WorkspaceConfig
 from bartack.core.user_home import user_home
 from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceKeepError, WorkspaceRemoteError
-from bartack.journal import BlobRef
-from bartack.runtime.copies.copies import Copies, find_top, open_copies
+from bartack.journal import BlobRef, Draft
+from bartack.runtime.copies.copies import PART_BYTES, Copies, drop_copies, find_top, open_copies
 from bartack.runtime.copies.lanes import drop_lanes
 from bartack.runtime.copies.mirrors import Base, fetch_base, find_base, has_large_history, objects_of
 from bartack.runtime.copies.remotes import find_url
@@ -30,8 +30,27 @@ MIRRORS: Final = "mirrors"
 """The directory with repositories from elsewhere."""
 
 
-def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tuple[e.WorkspaceKept, BlobRef]:
-    """Copy the workspace of a run that is being made; returns the entry, and its value.
+class Carried(NamedTuple):
+    """A workspace that was copied.
+
+    Attributes:
+        kept: The entry of the copy.
+        pack: The parts of its pack, of which the last one is the value of the entry.
+    """
+
+    kept: e.WorkspaceKept
+    pack: Sequence[BlobRef]
+
+    def drafts(self) -> list[Draft]:
+        """The entries for the first line of the run."""
+        *parts, last = self.pack
+        return [*(e.draft(e.WorkspacePart(), ref=part) for part in parts), e.draft(self.kept, ref=last)]
+
+
+def carry_workspace(
+    run: RunDir, workspace: Path, config: WorkspaceConfig, part_bytes: int = PART_BYTES
+) -> Carried:
+    """Copy the workspace of a run that is being made.
 
     Raises:
         WorkspaceCarryError: It is too large.
@@ -46,7 +65,8 @@ def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tu
     if objects is not None:
         copies.borrow(objects)
     copy = copies.take(Sources(top, run.path), "", carry)
-    pack = open_blob_port(run.blob_port()).put(copies.pack(copy.commit))
+    blobs = open_blob_port(run.blob_port())
+    pack = [blobs.put(part) for part in copies.pack(copy.commit, part_bytes=part_bytes)]
     below = "" if carry == "none" else os.path.relpath(workspace.resolve(), top)
     kept = e.WorkspaceKept(
         copy=copy.commit,
@@ -57,7 +77,7 @@ def carry_workspace(run: RunDir, workspace: Path, config: WorkspaceConfig) -> tu
         push=push,
         base=None if base is None else e.RemoteBase(url=base.url, ref=base.ref, commit=base.commit),
     )
-    return kept, pack
+    return Carried(kept, pack)
 
 
 def _find_base(run: RunDir, top: Path, config: WorkspaceConfig) -> Base | None:
@@ -108,6 +128,18 @@ def bring_workspace(
         WorkspaceKeepError: That is not possible.
         WorkspaceRemoteError: A commit that it needs cannot be fetched.
     """
+    drop_copies(run.copies, top)
+    try:
+        return _bring(run, kept, top, load, mirrors)
+    except WorkspaceKeepError:
+        # What is here may be damaged; nothing of it is needed that cannot be fetched again.
+        drop_copies(run.copies, top, always=True)
+        return _bring(run, kept, top, load, mirrors)
+
+
+def _bring(
+    run: RunDir, kept: KeptCopies, top: Path, load: Callable[[BlobRef], bytes], mirrors: Path | None
+) -> str:
     assert kept.first is not None
     assert kept.latest is not None
     include = load_kept_config(run.path, top, kept_sets(run.path)).workspace.include
@@ -167,13 +199,23 @@ def fetch_copies(
         WorkspaceKeepError: A pack cannot be read.
         WorkspaceRemoteError: A commit that no copy has cannot be fetched.
     """
-    copies = open_copies(run.copies, include=include, base=base_of(kept))
-    _bring_base(copies, kept, mirrors, near)
+    drop_copies(run.copies)
     first = [kept.first_pack] if with_first and kept.first_pack is not None else []
-    for pack in [*first, *kept.packs]:
-        if not copies.has(pack.copy):
-            copies.add_pack(load(pack.ref))
-    return copies
+
+    def fetch() -> Copies:
+        copies = open_copies(run.copies, include=include, base=base_of(kept))
+        _bring_base(copies, kept, mirrors, near)
+        for pack in [*first, *kept.packs]:
+            if not copies.has(pack.copy):
+                copies.add_pack(map(load, pack.parts))
+        return copies
+
+    try:
+        return fetch()
+    except WorkspaceKeepError:
+        # Those that are here may be damaged; nothing of them is needed that cannot be fetched again.
+        drop_copies(run.copies, always=True)
+        return fetch()
 
 
 def _bring_base(copies: Copies, kept: KeptCopies, mirrors: Path | None, near: Path | None) -> None:

@@ -9,7 +9,8 @@ import os
 import queue
 import select
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Final
 
 from bartack.depot.port import open_blob_port
 from bartack.errors import BartackError
+from bartack.journal import BlobRef
 from bartack.runtime.copies.copies import Copies, open_copies
 from bartack.runtime.copies.lanes import find_lanes
 from bartack.runtime.copies.values import Sources
@@ -41,12 +43,20 @@ class Copier:
         top: The directory that is copied.
         include: Patterns of ignored files that are copied all the same.
         base: A commit that no pack has; empty: there is none.
+        prepare: Called in the thread of the hub before each copy: brings into the directory of the run what is elsewhere.
     """
 
     def __init__(
-        self, run: RunDir, core: CopyingCore, top: Path, include: Sequence[str] = (), base: str = ""
+        self,
+        run: RunDir,
+        core: CopyingCore,
+        top: Path,
+        include: Sequence[str] = (),
+        base: str = "",
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._base = base
+        self._prepare = prepare
         self._core = core
         self._top = top
         self._run = run
@@ -73,6 +83,7 @@ class Copier:
 
     def keep(self, action: KeepCopy) -> None:
         """Perform ``KeepCopy``."""
+        self._prepare()  # before files are read: an agent may remember less than it has changed, and never more
         self._tasks.put(action)
 
     def pack(self, action: PackCopy) -> None:
@@ -111,24 +122,30 @@ class Copier:
                 os.write(self._writer, b"x")
 
     def _keep(self, task: KeepCopy) -> Outcome:
+        began = time.monotonic_ns()
         try:
             copies = self._open()
             sources = Sources(self._top, self._run.path, find_lanes(self._run.worktrees))
             copy = copies.take(sources, task.parent, during=task.during)
             if copy.is_same:
                 return partial(CopyingCore.copy_made, made=None)
-            pack = self._blobs.put(copies.pack(copy.commit, task.parent))
+            pack = self._put(copies.pack(copy.commit, task.parent))
         except Exception as error:  # noqa: BLE001 - the thread reports it: without it, steps would wait for ever
             return partial(CopyingCore.copy_failed, problem=_problem(error))
-        made = CopyMade(copy.commit, pack, copy.head, dict(copy.refs), list(copy.left_out))
+        took_us = (time.monotonic_ns() - began) // 1000
+        made = CopyMade(copy.commit, pack, copy.head, dict(copy.refs), list(copy.left_out), took_us)
         return partial(CopyingCore.copy_made, made=made)
 
     def _pack(self, task: PackCopy) -> Outcome:
         try:
-            pack = self._blobs.put(self._open().pack(task.copy))
+            pack = self._put(self._open().pack(task.copy))
         except Exception:  # noqa: BLE001 - see above
-            pack = None  # what it is made of stays as it is, and it is tried again after the next copy
+            pack = []  # what it is made of stays as it is, and it is tried again after the next copy
         return partial(CopyingCore.copy_packed, copy=task.copy, pack=pack)
+
+    def _put(self, pack: Iterable[bytes]) -> list[BlobRef]:
+        """Make the parts of a pack values of the run."""
+        return [self._blobs.put(part) for part in pack]
 
     def _open(self) -> Copies:
         if self._copies is None:

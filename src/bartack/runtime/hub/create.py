@@ -262,7 +262,7 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
     first = [e.draft(created), e.draft(spawned, plan.arguments)]
     if plan.is_carried:
-        first.append(_carry(run, plan))
+        first += _carry(run, plan)
     if plan.home is not None:
         write_elsewhere(run.path, plan.home.where)
         keep_settings(run.path, Path(created.workspace))
@@ -286,8 +286,8 @@ def _queueing(home: Home, created: e.RunCreated) -> Queueing | None:
     return home.queueing._replace(needs=[*dict.fromkeys((*(home.queueing.needs or ()), *created.needs))])
 
 
-def _carry(run: RunDir, plan: Plan) -> Draft:
-    """The entry of the first copy of the workspace.
+def _carry(run: RunDir, plan: Plan) -> list[Draft]:
+    """The entries of the first copy of the workspace.
 
     Raises:
         WorkspaceCarryError: It is too large.
@@ -296,11 +296,11 @@ def _carry(run: RunDir, plan: Plan) -> Draft:
     from bartack.runtime.hub.carried import carry_workspace  # noqa: PLC0415 - other runs start faster without it
 
     try:
-        kept, pack = carry_workspace(run, Path(plan.created.workspace), plan.config.workspace)
+        carried = carry_workspace(run, Path(plan.created.workspace), plan.config.workspace)
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
-    return e.draft(kept, ref=pack)
+    return carried.drafts()
 
 
 def _ask_about(request: RunRequest, file: Path, root: Path, named: str) -> ProbeRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -168,7 +168,7 @@ def _drive(
         prompts = _open_prompts(run, config, place, state, clock, account, telemetry)
         timeouts = Timeouts(os.environ, config.limits)
         given = state, journal, clock, timeouts, settings, telemetry, prompts.unused
-        core, copier = _open_core(run, config, place, given)
+        core, copier = _open_core(run, config, place, given, prompts.save_conversations)
         feed = _open_feed(run, config, place, state.hub + 1)
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock, copier=copier)
         make_hub = partial(make_hub, lease=lease, hold_s=hold_s)
@@ -224,7 +224,9 @@ def _open_forwarder(run: RunDir) -> RequestForwarder | None:
     return forwarder
 
 
-def _open_core(run: RunDir, config: Config, place: str, given: CoreParts) -> tuple[Core, Copier | None]:
+def _open_core(
+    run: RunDir, config: Config, place: str, given: CoreParts, prepare: Callable[[], None]
+) -> tuple[Core, Copier | None]:
     """The core of a run, and what makes the copies of its workspace if it keeps them."""
     _calm_collector()
     state, *_ = given
@@ -236,7 +238,7 @@ def _open_core(run: RunDir, config: Config, place: str, given: CoreParts) -> tup
 
     core = CopyingCore(*given, during_s=config.workspace.during_s)
     return core, Copier(
-        run, core, top_of(state.copies, place), config.workspace.include, base_of(state.copies)
+        run, core, top_of(state.copies, place), config.workspace.include, base_of(state.copies), prepare
     )
 
 
@@ -424,6 +426,7 @@ def _open_prompts(
         memory=None if account is None else run.work,
         telemetry=telemetry,
         from_wall_us=clock.from_wall_us,
+        travels=state.copies.latest is not None,
     )
     return Prompts(scripted, config.default_agent, place, clock=clock, programs=programs, run_id=run.id)
 

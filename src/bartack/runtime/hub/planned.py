@@ -17,6 +17,7 @@ import msgspec
 from bartack.config.load import keep_settings, write_sets
 from bartack.core.batch import Batch
 from bartack.journal import BlobRef, Draft
+from bartack.runtime.copies.copies import WHOLE
 from bartack.runtime.hub.carried import carry_workspace
 from bartack.runtime.hub.create import Plan
 from bartack.runtime.program.pin import pin
@@ -67,7 +68,9 @@ def pack_plan(plan: Plan) -> PackedPlan:
         batch.settle(leaving=(str(Path(folder).parent),))
         keep_settings(run.path, Path(created.workspace))
         if plan.is_carried:
-            made.kept, made.copy = carry_workspace(run, Path(created.workspace), plan.config.workspace)
+            # A schedule keeps one value for its workspace.
+            carried = carry_workspace(run, Path(created.workspace), plan.config.workspace, WHOLE)
+            made.kept, (made.copy,) = carried
             content = run.open_blobs().verify(made.copy)
         return PackedPlan(veil.hide(msgspec.json.encode(made)), run.pack(), content, created.needs)
 

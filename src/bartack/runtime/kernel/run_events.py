@@ -16,6 +16,7 @@ from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import OpenStep, Value, WorkerState
 from bartack.telemetry import Event, StepStart, StepStop, Telemetry
 from bartack.telemetry.catalogue import (
+    CopyKept,
     ProcessOrphanKilled,
     ProcessSurvivor,
     QuestionAsked,
@@ -93,6 +94,18 @@ class QuestionEventEmitter:
             )
 
 
+class CopyEventEmitter:
+    """Makes events of copies of the workspace; see ``RunEventEmitter``."""
+
+    def __init__(self, state: State, add: Callable[[Event | Callable[[], Event]], None]) -> None:
+        self._state = state
+        self._add = add
+        self.makers: Mapping[type[e.EntryData], Callable[..., None]] = {e.WorkspaceKept: self._kept}
+
+    def _kept(self, data: e.WorkspaceKept, at: int, value: Value) -> None:
+        self._add(CopyKept(duration_ns=data.took_us * 1000, run=self._state.run_id, during=data.during))
+
+
 class RunEventEmitter:
     """Makes events of what happens to workers, steps and processes.
 
@@ -133,6 +146,7 @@ class RunEventEmitter:
             e.StepFinished: self._step_finished,
             e.StepFailed: self._step_failed,
             **QuestionEventEmitter(telemetry, state, add).makers,
+            **CopyEventEmitter(state, add).makers,
             e.FailureRecorded: self._failed,
             e.WaitSlow: self._computes,
         }

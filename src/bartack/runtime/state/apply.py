@@ -102,6 +102,11 @@ def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) 
     )
 
 
+def _workspace_part(state: State, data: e.WorkspacePart, seq: int, at: int, value: Value) -> None:
+    if value.ref is not None:
+        state.copies.add_part(value.ref)
+
+
 def _workspace_kept(state: State, data: e.WorkspaceKept, seq: int, at: int, value: Value) -> None:
     if value.ref is not None:
         state.copies.add(data, value.ref)
@@ -631,6 +636,7 @@ def _for_people(
 APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunCreated: _run_created,
     e.RunMoved: _run_moved,
+    e.WorkspacePart: _workspace_part,
     e.WorkspaceKept: _workspace_kept,
     e.WorkspacePacked: _workspace_packed,
     e.WorkspacePrepared: _for_people,

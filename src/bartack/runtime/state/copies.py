@@ -13,11 +13,16 @@ class Pack(NamedTuple):
 
     Attributes:
         copy: The id of the copy.
-        ref: Where its objects are.
+        parts: Where its objects are, in order.
     """
 
     copy: str
-    ref: BlobRef
+    parts: tuple[BlobRef, ...]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return sum(part.size for part in self.parts)
 
 
 class KeptCopies:
@@ -36,6 +41,8 @@ class KeptCopies:
 
     def __init__(self) -> None:
         self.packs: list[Pack] = []
+        self._parts: list[BlobRef] = []
+        """Those of a pack whose last part comes later in the same line."""
 
     @property
     def left_out(self) -> list[str]:
@@ -46,9 +53,17 @@ class KeptCopies:
         copies = [copy for copy in (self.first, self.latest) if copy is not None]
         return [*dict.fromkeys(sentence for copy in copies for sentence in copy.left_out)]
 
+    def add_part(self, ref: BlobRef) -> None:
+        """The next pack begins with this, or continues with it; ``add`` and ``replace`` have its last part."""
+        self._parts.append(ref)
+
+    def _take_pack(self, copy: str, last: BlobRef) -> Pack:
+        parts, self._parts = self._parts, []
+        return Pack(copy, (*parts, last))
+
     def add(self, copy: WorkspaceKept, ref: BlobRef) -> None:
         """There is a later copy."""
-        pack = Pack(copy.copy, ref)
+        pack = self._take_pack(copy.copy, ref)
         if self.first is None:
             self.first, self.first_pack = copy, pack
         self.latest = copy
@@ -56,8 +71,9 @@ class KeptCopies:
 
     def replace(self, copy: str, ref: BlobRef) -> None:
         """All packs up to that of a copy are one pack from now on."""
+        packed = self._take_pack(copy, ref)
         known = [pack.copy for pack in self.packs]
         if copy in known:
             # The same files may have been kept twice, with others in between.
             last = len(known) - 1 - known[::-1].index(copy)
-            self.packs[: last + 1] = [Pack(copy, ref)]
+            self.packs[: last + 1] = [packed]

@@ -107,8 +107,16 @@ class RemoteBase(msgspec.Struct, frozen=True):
     commit: str
 
 
+class WorkspacePart(EntryData, frozen=True, gc=False):
+    """A part of a large pack. Its value: the bytes of it. The last part is the value of the entry that ends the line of parts."""
+
+    kind = "workspace.part"
+
+
 class WorkspaceKept(EntryData, frozen=True, gc=False):
     """The files of the run as they were at a moment: a copy. Its value: a pack of what the copy before it does not have.
+
+    The value is the last part of the pack if there are ``WorkspacePart`` entries right before it.
 
     What finished in the same line had finished at that moment. Whichever machine continues the run begins with the latest copy.
     """
@@ -131,12 +139,14 @@ class WorkspaceKept(EntryData, frozen=True, gc=False):
     """What could not be kept, and why."""
     base: RemoteBase | None = None
     """What packs that need no copy before them need besides; only of the first copy."""
+    took_us: int = 0
+    """How long it took to make it, beside what the run did meanwhile."""
     push: str = ""
     """The URL that gets the branches of the run when it is completed; only of the first copy."""
 
 
 class WorkspacePacked(EntryData, frozen=True, gc=False):
-    """A copy in one piece, instead of the packs up to it. Its value: the pack, which needs nothing else."""
+    """A copy in one piece, instead of the packs up to it. Its value: the pack, which needs nothing else, or its last part."""
 
     kind = "workspace.packed"
 
@@ -847,7 +857,7 @@ class RequestTaken(EntryData, frozen=True, gc=False):
 
 
 ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}
-PACKS: Final = frozenset({WorkspaceKept.kind, WorkspacePacked.kind})
+PACKS: Final = frozenset({WorkspacePart.kind, WorkspaceKept.kind, WorkspacePacked.kind})
 """Entries whose values are files of the workspace, and not JSON."""
 _DECODERS: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in ENTRY_TYPES.items()}
 

@@ -30,6 +30,9 @@ def prompt(number: int, session: str) -> None:
     if BEHAVIOUR == "counts" and FILE is not None:
         with FILE.open("a") as file:
             file.write("asked\n")
+    if BEHAVIOUR == "notes sessions" and FILE is not None and not FILE.with_suffix(".over").exists():
+        FILE.with_suffix(".over").write_text("")
+        return  # its hub dies first
     if BEHAVIOUR == "dies once" and FILE is not None and not FILE.exists():
         FILE.write_text("died")
         say(session, "Lost.")
@@ -46,6 +49,9 @@ def prompt(number: int, session: str) -> None:
 
 def answer(message: dict[str, Any]) -> None:
     method, number = message.get("method"), message["id"]
+    if BEHAVIOUR == "notes sessions" and FILE is not None and str(method).startswith("session/"):
+        with FILE.open("a") as file:
+            file.write(f"{method}\n")
     if method == "initialize":
         capabilities: dict[str, Any] = {} if BEHAVIOUR == "dies once" else {"loadSession": True}
         capabilities["sessionCapabilities"] = {"fork": {}} if BEHAVIOUR == "homes" else {}
@@ -54,6 +60,8 @@ def answer(message: dict[str, Any]) -> None:
             send(id=number, result={"protocolVersion": 2})
     elif method == "session/new":
         send(id=number, result={"sessionId": f"session-{os.getpid()}"})
+    elif method == "session/load":
+        send(id=number, result={})
     elif method == "session/fork":
         send(id=number, result={"sessionId": f"fork-of-{message['params']['sessionId']}"})
     elif method == "session/prompt":

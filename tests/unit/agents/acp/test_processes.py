@@ -124,6 +124,24 @@ def test_a_conversation_that_cannot_be_continued_is_followed_by_another_one(
     assert len(list(tmp_path.glob("agents/stub/*/home"))) == 2
 
 
+@pytest.mark.requirement("fleet-conversations-acp")
+@pytest.mark.parametrize(("travels", "begins"), [(True, "session/new"), (False, "session/load")])
+def test_a_session_in_the_home_of_a_person_is_not_continued_with_files_of_a_copy(
+    tmp_path: Path, begins: str, *, travels: bool
+) -> None:
+    noted = tmp_path / "noted"
+    with open_loop(tmp_path) as dead:
+        agent = dead.acp(hostile("notes sessions", str(noted)), home="user", travels=travels)
+        agent.start(request(tmp_path), Sink())
+        dead.until(noted.with_suffix(".over").exists)
+    with open_loop(tmp_path) as loop:
+        agent = loop.acp(hostile("notes sessions", str(noted)), home="user", travels=travels)
+        result = loop.result(agent, request(tmp_path, attempt=2))
+
+    assert result.text == "Done."
+    assert noted.read_text().split() == ["session/new", "session/prompt", begins, "session/prompt"]
+
+
 @pytest.mark.requirement("acp-sessions-continue")
 def test_an_answer_that_no_hub_has_read_is_not_asked_for_again(tmp_path: Path) -> None:
     asked = tmp_path / "asked"

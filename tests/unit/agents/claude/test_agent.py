@@ -40,8 +40,9 @@ def adapter(tmp_path: Path) -> ClaudeAdapter:
     return make_adapter(tmp_path)
 
 
-def make_adapter(root: Path, path: str = "bin", **config: object) -> ClaudeAdapter:
+def make_adapter(root: Path, path: str = "bin", *, travels: bool = False, **config: object) -> ClaudeAdapter:
     around = Surroundings(
+        travels=travels,
         run={"BARTACK_RUN": "run-20260301-101500-0badcafe", "BARTACK_RUN_DIR": str(root)},
         folder=root / "agents",
         environ={
@@ -336,3 +337,91 @@ def test_results_of_tools_are_remembered_for_the_next_process(adapter: ClaudeAda
     call.launch()
 
     assert "mcp__bartack__do_1: 41" in call.dialect._opening
+
+
+# The home of a person, in a run that may be continued on another machine.
+
+
+class Person:
+    """The home of the person whose login is used, and what a conversation has there."""
+
+    def __init__(self, root: Path, *, travels: bool = True) -> None:
+        self.root = root
+        self.travels = travels
+        program = root / "bin/claude"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text("#!/bin/sh\n", encoding="utf-8")
+        program.chmod(0o755)
+
+    def open(self, attempt: int = 1, adapter: ClaudeAdapter | None = None) -> ClaudeCall:
+        """Open the call, in a new hub unless one is given."""
+        adapter = adapter or make_adapter(self.root, travels=self.travels, home="user")
+        return opened(adapter, request_of(self.root, attempt=attempt))
+
+    def transcript(self, call: ClaudeCall) -> Path:
+        folder = self.root / "person/.claude/projects/-x"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{call.talk.conversation}.jsonl"
+
+    def remember(self, call: ClaudeCall, *texts: str) -> None:
+        lines = [msgspec.json.encode({"type": "user", "message": {"content": text}}) for text in texts]
+        self.transcript(call).write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+@pytest.mark.requirement("fleet-conversations")
+def test_what_a_copy_brought_counts_and_not_what_a_killed_hub_has_left_in_the_home(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    killed = person.open()
+    person.remember(killed, "do it")
+    killed.save()  # with the copy of the files
+    killed._stream.close()
+    person.remember(killed, "do it", "an edit that is gone")
+
+    call = person.open(attempt=2)
+    launch = call.launch()
+
+    found = person.transcript(call).read_text("utf-8")
+    assert "do it" in found
+    assert "an edit that is gone" not in found
+    assert f"--resume={call.talk.conversation}" in launch.argv
+
+
+@pytest.mark.requirement("fleet-conversations")
+def test_a_conversation_that_began_after_the_copy_begins_again(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    killed = person.open()
+    killed._stream.close()
+    person.remember(killed, "do it", "an edit that is gone")
+
+    call = person.open(attempt=2)
+    launch = call.launch()
+
+    assert not person.transcript(call).exists()
+    assert f"--session-id={call.talk.conversation}" in launch.argv
+
+
+def test_later_attempts_of_the_same_hub_continue_with_the_home(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    adapter = make_adapter(tmp_path, travels=True, home="user")
+    first = person.open(adapter=adapter)
+    person.remember(first, "do it")
+    first.launch()
+    person.remember(first, "do it", "an edit that is there")
+    first.launch()
+    first.close()
+    person.open(attempt=2, adapter=adapter).launch()
+
+    assert "an edit that is there" in person.transcript(first).read_text("utf-8")
+
+
+def test_a_run_that_stays_on_its_machine_continues_with_what_is_newest(tmp_path: Path) -> None:
+    person = Person(tmp_path, travels=False)
+    killed = person.open()
+    person.remember(killed, "do it")
+    killed.save()
+    killed._stream.close()
+    person.remember(killed, "do it", "an edit that is there")
+
+    person.open(attempt=2).launch()
+
+    assert "an edit that is there" in person.transcript(killed).read_text("utf-8")

@@ -42,9 +42,15 @@ def bin_folder(tmp_path: Path) -> Path:
 
 
 def adapter_for(
-    tmp_path: Path, bin_folder: Path, config: CodexConfig | None = None, **environ: str
+    tmp_path: Path,
+    bin_folder: Path,
+    config: CodexConfig | None = None,
+    *,
+    travels: bool = False,
+    **environ: str,
 ) -> CodexAdapter:
     surroundings = Surroundings(
+        travels=travels,
         run={"BARTACK_RUN": "run-1"},
         folder=tmp_path / "agents",
         environ={"PATH": str(bin_folder), "HOME": "/people/me", "CANARY": "sings", **environ},
@@ -375,3 +381,56 @@ def test_a_conversation_that_is_not_there_cannot_be_continued(tmp_path: Path, bi
 
     with pytest.raises(AgentRequestError, match="gone"):
         call.launch()
+
+
+# The home of a person, in a run that may be continued on another machine.
+
+
+def thread_file(home: Path) -> Path:
+    folder = home / "sessions/2026/03/01"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"rollout-2026-{THREAD}.jsonl"
+
+
+@pytest.mark.requirement("fleet-conversations")
+@pytest.mark.parametrize("elsewhere", ["mine", "other"])
+def test_a_thread_in_the_home_of_a_person_travels_with_the_run(
+    tmp_path: Path, bin_folder: Path, elsewhere: str
+) -> None:
+    mine = thread_file(tmp_path / "mine")
+    here = adapter_for(tmp_path, bin_folder, travels=True, CODEX_HOME=str(tmp_path / "mine"))
+    killed = open_call(here, tmp_path)
+    killed._thread.id = THREAD
+    save_session(killed.folder, THREAD)
+    mine.write_text("one\n", "utf-8")
+    killed.save()  # with the copy of the files
+    killed._stream.close()
+    mine.write_text("one\nan edit that is gone\n", "utf-8")
+
+    home = tmp_path / elsewhere
+    call = open_call(
+        adapter_for(tmp_path, bin_folder, travels=True, CODEX_HOME=str(home)), tmp_path, attempt=2
+    )
+    call.launch()
+
+    assert thread_file(home).read_text("utf-8") == "one\n"
+    assert call._thread.id == THREAD
+    call.close()
+    continued = open_call(
+        adapter_for(tmp_path, bin_folder, travels=True, CODEX_HOME=str(tmp_path / "third")),
+        tmp_path,
+        key="ik:2",
+        continues=call.folder.name,
+    )
+    continued.launch()
+    assert thread_file(tmp_path / "third").read_text("utf-8") == "one\n"
+
+
+def test_a_thread_that_stays_on_its_machine_is_not_copied(tmp_path: Path, bin_folder: Path) -> None:
+    thread_file(tmp_path / "mine").write_text("one\n", "utf-8")
+    call = open_call(adapter_for(tmp_path, bin_folder, CODEX_HOME=str(tmp_path / "mine")), tmp_path)
+    call._thread.id = THREAD
+
+    call.close()
+
+    assert not (call.folder / "copies").exists()

@@ -74,7 +74,7 @@ def carried(project: Project, carry: str = "remote") -> Journey:
 
 
 def size_of(kept: KeptCopies) -> int:
-    return sum(pack.ref.size for pack in kept.packs)
+    return sum(pack.size for pack in kept.packs)
 
 
 @pytest.mark.requirement("carry-remote")
@@ -109,8 +109,9 @@ def test_packs_of_later_copies_and_of_all_in_one_lack_the_history_too(
     parent = journey.kept.latest.copy
     made = copies.take(Sources(machine.top, machine.run.path), parent).commit
     port = open_blob_port(journey.submitted.blob_port())
-    pack = port.put(copies.pack(made))
-    journey.kept.add(e.WorkspaceKept(copy=made, parent=parent), port.put(copies.pack(made, parent)))
+    (pack,) = map(port.put, copies.pack(made))
+    (thin,) = map(port.put, copies.pack(made, parent))
+    journey.kept.add(e.WorkspaceKept(copy=made, parent=parent), thin)
     journey.kept.replace(made, pack)
 
     third = Machine(tmp_path / "third", journey)

@@ -27,7 +27,7 @@ def test_a_chain_of_forty_thin_packs_is_restored_and_replaced_by_one(
     make_repository(here.workspace)
     write_many(here.workspace, chance)
     base = here.copies.take(here.sources, "").commit
-    packs = [here.copies.pack(base)]
+    packs = [b"".join(here.copies.pack(base))]
     last = middle = base
     for number in range(40):
         (here.workspace / f"{number}.txt").write_text(f"changed {number}")
@@ -36,12 +36,12 @@ def test_a_chain_of_forty_thin_packs_is_restored_and_replaced_by_one(
             git(here.workspace, "add", "-A")
             git(here.workspace, "commit", "--quiet", "-m", f"work {number}")
         copy = here.copies.take(here.sources, last)
-        packs.append(here.copies.pack(copy.commit, last))
+        packs.append(b"".join(here.copies.pack(copy.commit, last)))
         last, middle = copy.commit, last
-    one = here.copies.pack(last, base)
+    one = b"".join(here.copies.pack(last, base))
 
     for pack in packs:
-        there.copies.add_pack(pack)
+        there.copies.add_pack([pack])
     there.copies.restore(last, there.sources)
 
     assert listing(there.workspace) == listing(here.workspace)
@@ -52,8 +52,8 @@ def test_a_chain_of_forty_thin_packs_is_restored_and_replaced_by_one(
     assert max(map(len, packs[1:])) < len(packs[0]) / 4
     assert len(one) < sum(map(len, packs[1:]))
     third = Host(tmp_path / "third")
-    third.copies.add_pack(packs[0])
-    third.copies.add_pack(one)
+    third.copies.add_pack([packs[0]])
+    third.copies.add_pack([one])
     third.copies.restore(last, third.sources)
     assert listing(third.workspace) == listing(here.workspace)
     assert not third.copies.has(middle)
@@ -66,7 +66,7 @@ def test_a_pack_of_one_change_is_small(here: Host) -> None:
     (here.workspace / "1.txt").write_text("changed")
     second = here.copies.take(here.sources, first).commit
 
-    assert len(here.copies.pack(second, first)) < 2000
+    assert len(b"".join(here.copies.pack(second, first))) < 2000
 
 
 def test_copies_of_another_host_can_be_the_parent(here: Host, there: Host) -> None:
@@ -93,9 +93,9 @@ def test_a_pack_without_what_it_builds_on_is_refused(here: Host, there: Host) ->
     with pytest.raises(WorkspaceKeepError):
         there.copies.add_pack(here.copies.pack(second, first))
     with pytest.raises(WorkspaceKeepError):
-        there.copies.add_pack(b"not a pack")
+        there.copies.add_pack([b"not a pack"])
     with pytest.raises(WorkspaceKeepError, match="no such copy"):
-        there.copies.pack(second)
+        list(there.copies.pack(second))
     assert not there.copies.has(second)
     assert not there.copies.has("")
     assert here.copies.has(second)

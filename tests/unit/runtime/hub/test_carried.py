@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from bartack.config.load import load_config
 from bartack.config.sections import WorkspaceConfig
 from bartack.depot.port import open_blob_port
 from bartack.errors import WorkspaceCarryError
-from bartack.runtime.copies.copies import open_copies
+from bartack.journal import BlobRef
+from bartack.runtime.copies.copies import PART_BYTES, open_copies
 from bartack.runtime.copies.lanes import find_lanes
 from bartack.runtime.copies.values import Sources
 from bartack.runtime.hub.carried import bring_workspace, carry_workspace, top_of
@@ -41,10 +44,12 @@ def workspace(tmp_path: Path) -> Path:
 class Journey:
     """A run that is submitted from a workspace, and brought to another machine."""
 
-    def __init__(self, folder: Path, workspace: Path, config: WorkspaceConfig) -> None:
+    def __init__(
+        self, folder: Path, workspace: Path, config: WorkspaceConfig, part_bytes: int = PART_BYTES
+    ) -> None:
         self.submitted = self._run(folder / "submitted")
         self.kept = KeptCopies()
-        self.kept.add(*carry_workspace(self.submitted, workspace, config))
+        self._keep(*carry_workspace(self.submitted, workspace, config, part_bytes))
         self.elsewhere = self._run(folder / "elsewhere")
         self.top = folder / "work"
 
@@ -52,6 +57,12 @@ class Journey:
         run = RunDir(path / "run-20260101-000000-00000000")
         run.make()
         return run
+
+    def _keep(self, kept: WorkspaceKept, pack: Sequence[BlobRef]) -> None:
+        """Apply the entries of a copy."""
+        for part in pack[:-1]:
+            self.kept.add_part(part)
+        self.kept.add(kept, pack[-1])
 
     def bring(self) -> Path:
         load = open_blob_port(self.submitted.blob_port()).get
@@ -67,6 +78,19 @@ def test_a_workspace_comes_to_another_machine_with_its_repository(tmp_path: Path
     assert (place / "a.txt").read_text("utf-8") == "a\n"
     assert (journey.top / ".git").is_dir()
     assert top_of(journey.kept, str(place)) == journey.top
+
+
+@pytest.mark.requirement("fleet-copy-parts")
+def test_a_workspace_whose_pack_has_several_parts_comes_whole(tmp_path: Path, workspace: Path) -> None:
+    (workspace / "noise.bin").write_bytes(os.urandom(10_000))
+    journey = Journey(tmp_path, workspace, WorkspaceConfig(), part_bytes=1000)
+
+    place = journey.bring()
+
+    (pack,) = journey.kept.packs
+    assert len(pack.parts) > 10
+    assert {part.size for part in pack.parts[:-1]} == {1000}
+    assert (place / "noise.bin").read_bytes() == (workspace / "noise.bin").read_bytes()
 
 
 def test_ignored_files_travel_only_if_the_settings_name_them(tmp_path: Path, workspace: Path) -> None:
@@ -132,8 +156,9 @@ class Lanes(Journey):
         assert self.kept.latest is not None
         sources = Sources(self.at_work, self.elsewhere.path, find_lanes(self.elsewhere.worktrees))
         copy = copies.take(sources, self.kept.latest.copy)
-        pack = open_blob_port(self.submitted.blob_port()).put(copies.pack(copy.commit, copy.parent))
-        self.kept.add(WorkspaceKept(copy=copy.commit, head=copy.head, refs=dict(copy.refs)), pack)
+        blobs = open_blob_port(self.submitted.blob_port())
+        pack = [blobs.put(part) for part in copies.pack(copy.commit, copy.parent)]
+        self._keep(WorkspaceKept(copy=copy.commit, head=copy.head, refs=dict(copy.refs)), pack)
 
     def take_over(self) -> Path:
         """Bring the run to a third machine; its worktrees there."""
@@ -193,3 +218,81 @@ def test_no_run_is_made_of_a_workspace_that_is_too_large(workspace: Path) -> Non
         create_run(RunRequest(program="main.py"), workspace, load_config(workspace), is_carried=True)
 
     assert list((workspace / ".bartack/runs").iterdir()) == []
+
+
+# What a power cut may leave: nothing of it is synced.
+
+
+def tear_objects(top: Path, copies: Path) -> None:
+    found = list(copies.glob("objects/??/*"))
+    assert found
+    for path in found:
+        path.chmod(0o600)
+        path.write_bytes(b"")
+
+
+def tear_packs(top: Path, copies: Path) -> None:
+    found = list(copies.glob("objects/pack/*.pack"))
+    assert found
+    for path in found:
+        path.chmod(0o600)
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def tear_index(top: Path, copies: Path) -> None:
+    (copies / "watched/workspace/index").write_bytes(b"DIRC")
+
+
+def tear_head(top: Path, copies: Path) -> None:
+    (copies / "HEAD").write_bytes(b"")
+
+
+def tear_repository(top: Path, copies: Path) -> None:
+    tear_objects(top, top / ".git")
+    (top / ".git/index").write_bytes(b"")
+
+
+TEARS = [tear_objects, tear_packs, tear_index, tear_head, tear_repository]
+
+
+def worked(folder: Path, workspace: Path) -> Lanes:
+    """A run whose copies here are those that came with it, and one that was made here."""
+    journey = Lanes(folder, workspace)
+    (journey.at_work / "part/a.txt").write_text("by an agent\n", "utf-8")
+    git(journey.at_work, "commit", "--quiet", "--all", "--message=work")
+    journey.keep()
+    return journey
+
+
+@pytest.mark.requirement("fleet-copies-torn")
+@pytest.mark.parametrize("tear", TEARS)
+def test_copies_that_are_damaged_here_are_fetched_again(
+    tmp_path: Path, workspace: Path, tear: Callable[[Path, Path], None]
+) -> None:
+    journey = worked(tmp_path, workspace)
+    (journey.at_work / "part/a.txt").write_text("lost\n", "utf-8")
+    tear(journey.at_work, journey.elsewhere.copies)
+
+    place = journey.bring()
+
+    assert (place / "a.txt").read_text("utf-8") == "by an agent\n"
+    git(journey.at_work, "fsck", "--strict")
+
+
+@pytest.mark.requirement("fleet-copies-torn")
+@pytest.mark.parametrize("tear", TEARS)
+def test_nothing_that_was_written_before_the_machine_started_is_relied_on(
+    tmp_path: Path, workspace: Path, tear: Callable[[Path, Path], None]
+) -> None:
+    journey = worked(tmp_path, workspace)
+    tear(journey.at_work, journey.elsewhere.copies)
+    (journey.elsewhere.copies / "boot").write_text("another one", "utf-8")
+    place = journey.bring()
+    (place / "b.txt").write_text("b\n", "utf-8")
+    journey.keep()
+
+    journey.take_over()
+
+    assert (journey.top / "part/a.txt").read_text("utf-8") == "by an agent\n"
+    assert (journey.top / "part/b.txt").exists()
+    git(journey.top, "fsck", "--strict")

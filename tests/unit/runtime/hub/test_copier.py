@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +25,18 @@ class Copying(Stage):
         super().__init__(keeps_copies=True)
         self.run = RunDir(folder / "run-20260101-000000-00000000")
         self.run.make()
+        self.elsewhere: dict[str, str] = {}
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         assert isinstance(self.core, CopyingCore)
-        self.copier = Copier(self.run, self.core, self.workspace)
+        self.copier = Copier(self.run, self.core, self.workspace, prepare=self.prepare)
+
+    def prepare(self) -> None:
+        """What is brought into the directory of the run for the next copy."""
+        for name, content in self.elsewhere.items():
+            file = self.run.path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, "utf-8")
 
     def keep_copy(self, action: act.KeepCopy | act.PackCopy) -> None:
         if isinstance(action, act.KeepCopy):
@@ -73,6 +82,8 @@ def test_a_copy_is_made_beside_the_loop_and_is_a_value_of_the_run(stage: Copying
     assert main.answer(same) is not None
     assert len(stage.core.state.copies.packs) == 1
     assert stage.kinds().count("workspace.kept") == 1
+    assert stage.core.state.copies.latest is not None
+    assert stage.core.state.copies.latest.took_us > 0
 
 
 def test_a_hub_that_is_to_stop_waits_for_the_copy_that_a_step_needs(stage: Copying) -> None:
@@ -117,3 +128,24 @@ def test_an_error_that_nobody_expected_is_reported_and_the_next_copy_is_made(
     stage.take()
 
     assert main.answer(i) is not None
+
+
+@pytest.mark.requirement("fleet-conversations")
+def test_a_copy_has_what_is_brought_into_the_directory_of_the_run_for_it(stage: Copying) -> None:
+    main = stage.begin()
+    for n in (1, 2):
+        stage.elsewhere["agents/claude/c1/copies/x.jsonl"] = f"turn {n}"
+        command(stage, main, n)
+        stage.take()
+
+        latest = stage.core.state.copies.latest
+        assert latest is not None
+        shown = subprocess.run(
+            ["git", "show", f"{latest.copy}:run/agents/claude/c1/copies/x.jsonl"],
+            cwd=stage.run.copies,
+            check=True,
+            timeout=LIMIT_S,
+            capture_output=True,
+            text=True,
+        )
+        assert shown.stdout == f"turn {n}"

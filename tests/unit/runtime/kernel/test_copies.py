@@ -14,6 +14,7 @@ from bartack.journal import BlobRef, Entry
 from bartack.journal.memory import MemoryStore
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.commands import ShellEnd
+from bartack.runtime.kernel.copies import desk
 from bartack.runtime.kernel.copies.core import CopyingCore
 from bartack.runtime.kernel.copies.desk import PACKS_MOST, CopyMade
 from bartack.runtime.kernel.core import Core
@@ -21,6 +22,8 @@ from bartack.runtime.memory.hub import KilledError, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.copies import Pack
+from bartack.telemetry import Telemetry
 from bartack.testing import VirtualClock
 
 
@@ -28,9 +31,9 @@ def pack_of(name: str) -> BlobRef:
     return BlobRef(hashlib.sha256(name.encode()).hexdigest(), len(name))
 
 
-def made(stage: Stage, name: str) -> CopyMade:
-    pack = stage.hub.journal.put_blob(name.encode())
-    return CopyMade(copy=name, pack=pack, head="refs/heads/main", refs={"refs/heads/main": "c1"})
+def made(stage: Stage, *parts: str) -> CopyMade:
+    pack = [stage.hub.journal.put_blob(part.encode()) for part in parts]
+    return CopyMade(copy=parts[-1], pack=pack, head="refs/heads/main", refs={"refs/heads/main": "c1"})
 
 
 def copying(core: Core) -> CopyingCore:
@@ -38,8 +41,8 @@ def copying(core: Core) -> CopyingCore:
     return core
 
 
-def end_copy(stage: Stage, name: str = "", problem: str = "") -> None:
-    """The copy that is being made is made, changes nothing without a name, or fails."""
+def end_copy(stage: Stage, *parts: str, problem: str = "") -> None:
+    """The copy that is being made is made, with a pack of these parts, changes nothing without one, or fails."""
     action = stage.copying.pop(0)
     assert isinstance(action, act.KeepCopy)
 
@@ -47,7 +50,7 @@ def end_copy(stage: Stage, name: str = "", problem: str = "") -> None:
         if problem:
             copying(core).copy_failed(problem)
         else:
-            copying(core).copy_made(made(stage, name) if name else None)
+            copying(core).copy_made(made(stage, *parts) if parts else None)
 
     stage.hub.post(ended)
     stage.hub.run_ready()
@@ -255,7 +258,10 @@ def test_what_ends_while_a_copy_is_made_shares_the_next_one(stage: Stage) -> Non
     end_copy(stage, "copy-2")
     assert groups(stage)[-1] == ["step.finished", "step.finished", "workspace.kept"]
     assert not stage.copying
-    assert stage.core.state.copies.packs == [("copy-1", pack_of("copy-1")), ("copy-2", pack_of("copy-2"))]
+    assert stage.core.state.copies.packs == [
+        Pack("copy-1", (pack_of("copy-1"),)),
+        Pack("copy-2", (pack_of("copy-2"),)),
+    ]
 
 
 def test_a_long_step_has_copies_from_time_to_time(stage: Stage) -> None:
@@ -394,13 +400,89 @@ def test_many_packs_become_one(stage: Stage) -> None:
     stage.copying.reverse()
     end_copy(stage, "copy-later")
     stage.copying.clear()
-    stage.hub.post(lambda core: copying(core).copy_packed(last, stage.hub.journal.put_blob(b"all")))
+    stage.hub.post(lambda core: copying(core).copy_packed(last, [stage.hub.journal.put_blob(b"all")]))
     stage.hub.run_ready()
 
     assert groups(stage)[-1] == ["workspace.packed"]
-    assert stage.core.state.copies.packs == [(last, pack_of("all")), ("copy-later", pack_of("copy-later"))]
+    assert stage.core.state.copies.packs == [
+        Pack(last, (pack_of("all"),)),
+        Pack("copy-later", (pack_of("copy-later"),)),
+    ]
     assert stage.core.state.copies.first is not None
     assert stage.core.state.copies.first.copy == "copy-1"
+
+
+def take_copy(stage: Stage, made: CopyMade) -> None:
+    stage.hub.post(lambda core: copying(core).copy_made(made))
+    stage.hub.run_ready()
+
+
+def keep_sized(stage: Stage, main: Puppet, *sizes: int) -> None:
+    """Finish a step for each size of a pack."""
+    for n, size in enumerate(sizes, 1):
+        shell(main, n)
+        stage.end_shell()
+        stage.copying.pop(0)
+        pack = stage.hub.journal.put_blob(bytes([n]) * size)
+        take_copy(stage, CopyMade(copy=f"copy-{n}", pack=[pack]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "packs"),
+    [
+        ([1, 16], False),
+        ([1, 16, 1], True),
+        ([50, 60, 40], False),
+        ([50, 60, 41], True),
+    ],
+)
+def test_packs_that_have_outgrown_the_first_one_become_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, sizes: list[int], *, packs: bool
+) -> None:
+    monkeypatch.setattr(desk, "PACKS_LARGE", 16)
+    keep_sized(stage, stage.begin(), *sizes)
+
+    assert stage.copying == ([act.PackCopy(f"copy-{len(sizes)}")] if packs else [])
+
+
+@pytest.mark.requirement("fleet-copy-parts")
+def test_a_large_pack_has_several_parts_in_the_line_of_its_copy(stage: Stage) -> None:
+    main = stage.begin()
+    shell(main, 1)
+    stage.end_shell()
+    end_copy(stage, "half-1", "copy-1")
+    shell(main, 2)
+    stage.end_shell()
+    end_copy(stage, "half-2", "copy-2")
+
+    assert groups(stage)[-1] == ["step.finished", "workspace.part", "workspace.kept"]
+    assert stage.core.state.copies.packs == [
+        Pack(f"copy-{n}", (pack_of(f"half-{n}"), pack_of(f"copy-{n}"))) for n in (1, 2)
+    ]
+    stage.hub.post(
+        lambda core: copying(core).copy_packed(
+            "copy-2", [stage.hub.journal.put_blob(b"%d" % n) for n in (1, 2)]
+        )
+    )
+    stage.hub.run_ready()
+    assert groups(stage)[-1] == ["workspace.part", "workspace.packed"]
+    assert stage.core.state.copies.packs == [Pack("copy-2", (pack_of("1"), pack_of("2")))]
+
+
+@pytest.mark.requirement("fleet-events")
+def test_a_copy_is_reported_when_it_is_durable() -> None:
+    told: list[dict[str, object]] = []
+    telemetry = Telemetry()
+    telemetry.attach("test", "copy.*", lambda name, counts, facts, _: told.append({**counts, **facts}))
+    stage = Stage(keeps_copies=True, telemetry=telemetry)
+    a_command(stage, stage.begin())
+    assert not told
+
+    stage.copying.clear()
+    pack = [stage.hub.journal.put_blob(b"pack")]
+    take_copy(stage, CopyMade(copy="c", pack=pack, took_us=70))
+
+    assert told == [{"duration_ns": 70_000, "run": stage.core.state.run_id, "during": False}]
 
 
 # Everything is killed after every line.

@@ -90,6 +90,7 @@ class Programs:
         memory: Path | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
         from_wall_us: Callable[[int], int] = int,
+        travels: bool = False,
     ) -> None:
         self._telemetry = telemetry
         self._from_wall_us = from_wall_us
@@ -107,6 +108,7 @@ class Programs:
             prices=config.agents.prices,
             guard=config.guard.policy,
             pauses=user_home() / "pauses",
+            travels=travels,
         )
         self._budget = config.budget
         self._state_dir = config.directory
@@ -215,6 +217,11 @@ class Programs:
         read = [] if (name, cwd) in self._agents else read_in_project(config, Path(cwd))
         if read:
             self.show(worker, f"agent {name}: {'; '.join(read)}")
+
+    def save_conversations(self) -> None:
+        """Copy into the directory of the agents what belongs to conversations under way and is elsewhere."""
+        for agent in self._agents.values():
+            agent.save()
 
     def stop(self, token: int) -> bool:
         """Cancel a call; ``False`` if there is none."""

@@ -114,6 +114,11 @@ class Prompts:
 
             check_schemas(self._name(action), action.args)
 
+    def save_conversations(self) -> None:
+        """See ``Programs.save_conversations``."""
+        if self.programs is not None:
+            self.programs.save_conversations()
+
     def stop(self, token: int) -> None:
         """Cancel a call; that is its outcome, at once, or when the processes of a program have ended."""
         if self.programs is not None and self.programs.stop(token):

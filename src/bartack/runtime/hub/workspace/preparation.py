@@ -27,6 +27,7 @@ from bartack.config.sections import WorkspaceConfig
 from bartack.core.files import replace_file
 from bartack.errors import WorkspaceKeepError, WorkspaceSetupError
 from bartack.runtime.copies.copies import open_copies
+from bartack.runtime.copies.lanes import find_lanes
 from bartack.runtime.copies.values import Sources
 from bartack.runtime.hub.workspace.prepared import SETUP, Prepared
 from bartack.runtime.rundir.layout import RunDir
@@ -129,7 +130,8 @@ def _changes(run: RunDir, state: State, top: Path, include: Sequence[str]) -> bo
     assert state.copies.latest is not None
     copies = open_copies(run.copies, include=include)
     try:
-        return not copies.take(Sources(top, run.path), state.copies.latest.copy).is_same
+        sources = Sources(top, run.path, find_lanes(run.worktrees))
+        return not copies.take(sources, state.copies.latest.copy).is_same
     except WorkspaceKeepError:
         return True
 

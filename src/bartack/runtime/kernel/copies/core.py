@@ -139,6 +139,6 @@ class CopyingCore(Core):
         if self.copies.failed():
             self.interrupt("", f"it stops, because its workspace cannot be copied: {problem}", "copies")
 
-    def copy_packed(self, copy: str, pack: BlobRef | None) -> None:
-        """A copy is in one pack; ``None``: it could not be put into one."""
+    def copy_packed(self, copy: str, pack: Sequence[BlobRef]) -> None:
+        """A copy is in one pack, which has these parts; none: it could not be put into one."""
         self.copies.packed(copy, pack)

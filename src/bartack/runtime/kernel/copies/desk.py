@@ -19,7 +19,7 @@ The copies are made by ``hub/copier.py`` in a thread. Runs that keep none have n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,6 +28,7 @@ from bartack.journal import BlobRef
 from bartack.runtime.kernel.actions import KeepCopy, PackCopy
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.copies import Pack
 from bartack.runtime.state.worker_state import StepKey, Value
 
 TRY_US: Final = 60_000_000
@@ -36,6 +37,10 @@ AGAIN_S: Final = 1.0
 """The time between two tries."""
 PACKS_MOST: Final = 32
 """A copy of more packs is put into one."""
+PACKS_GROWN: Final = 2
+"""So is one whose packs after the first are together this many times as large as the first,"""
+PACKS_LARGE: Final = 16 << 20
+"""and have more bytes than this: another machine fetches all of them before it continues the run."""
 
 End = Callable[[], None]
 
@@ -53,17 +58,19 @@ class CopyMade(msgspec.Struct, frozen=True):
 
     Attributes:
         copy: Its id.
-        pack: What the copy before it does not have.
+        pack: What the copy before it does not have, in parts.
         head: See ``WorkspaceKept``, as for the others.
         refs: See there.
         left_out: See there.
+        took_us: See there.
     """
 
     copy: str
-    pack: BlobRef
+    pack: list[BlobRef]
     head: str = ""
     refs: dict[str, str] = {}
     left_out: list[str] = []
+    took_us: int = 0
 
 
 class CopyDesk(Desk):
@@ -145,7 +152,7 @@ class CopyDesk(Desk):
                 self._record(made)
         if self._waiting:
             self._begin()
-        if len(self.state.copies.packs) > PACKS_MOST and not self._is_packing:
+        if not self._is_packing and _have_outgrown(self.state.copies.packs):
             self._pack()
 
     def _record(self, made: CopyMade) -> None:
@@ -157,8 +164,16 @@ class CopyDesk(Desk):
             refs=made.refs,
             left_out=made.left_out,
             during=self._is_during,
+            took_us=made.took_us,
         )
-        self.turn.record((kept, Value(None, made.pack)))
+        self._record_pack(kept, made.pack)
+
+    def _record_pack(self, data: e.WorkspaceKept | e.WorkspacePacked, pack: Sequence[BlobRef]) -> None:
+        """A pack is whole in one line, however many parts it has."""
+        *parts, last = pack
+        self.turn.record(
+            *((e.WorkspacePart(), Value(None, part)) for part in parts), (data, Value(None, last))
+        )
 
     def failed(self) -> bool:
         """A copy could not be made; returns whether it was tried for so long that the hub has to stop."""
@@ -178,8 +193,14 @@ class CopyDesk(Desk):
         self._is_packing = True
         self.turn.after_commit(PackCopy(latest.copy))
 
-    def packed(self, copy: str, pack: BlobRef | None) -> None:
-        """A copy is in one pack; ``None``: that was not possible now."""
+    def packed(self, copy: str, pack: Sequence[BlobRef]) -> None:
+        """A copy is in one pack, which has these parts; none: that was not possible now."""
         self._is_packing = False
-        if pack is not None:
-            self.turn.record((e.WorkspacePacked(copy=copy), Value(None, pack)))
+        if pack:
+            self._record_pack(e.WorkspacePacked(copy=copy), pack)
+
+
+def _have_outgrown(packs: Sequence[Pack]) -> bool:
+    """Whether the packs of a copy are to become one."""
+    later = sum(pack.size for pack in packs[1:])
+    return len(packs) > PACKS_MOST or later > max(PACKS_LARGE, PACKS_GROWN * packs[0].size if packs else 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.runtime.hub.test_carried import Journey
+from tests.unit.runtime.hub.test_carried import Journey, Lanes, git
 from tests.waiting import until
 
 from bartack.config.sections import WorkspaceConfig
@@ -25,12 +25,8 @@ from bartack.supervision.process.lock import take_tree_lock
 class Host:
     """A machine that continues a run whose workspace is a file and a pattern of ignored ones."""
 
-    def __init__(self, folder: Path) -> None:
-        workspace = folder / "mine"
-        workspace.mkdir()
-        (workspace / "a.txt").write_text("a\n", "utf-8")
-        (workspace / ".gitignore").write_text("made*\n", "utf-8")
-        self.journey = Journey(folder, workspace, WorkspaceConfig())
+    def __init__(self, journey: Journey) -> None:
+        self.journey = journey
         self.run = self.journey.elsewhere
         self.terms = Terms(os.environ)
         self.state = State()
@@ -51,9 +47,17 @@ class Host:
         return path.read_text("utf-8").split() if path.exists() else []
 
 
+def make_files(folder: Path) -> Path:
+    workspace = folder / "mine"
+    workspace.mkdir()
+    (workspace / "a.txt").write_text("a\n", "utf-8")
+    (workspace / ".gitignore").write_text("made*\n", "utf-8")
+    return workspace
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    made = Host(tmp_path)
+    made = Host(Journey(tmp_path, make_files(tmp_path), WorkspaceConfig()))
     yield made
     os.close(take_tree_lock(str(made.run.tree_lock), 30.0))  # nothing of a command is left
 
@@ -87,6 +91,22 @@ def test_files_that_are_ignored_stay_when_the_workspace_is_restored_to_another_c
     assert host.prepare("echo 1 >> made") is None
     assert host.lines("made") == ["1"]
     assert host.lines("a.txt") == ["a"]
+
+
+@pytest.mark.requirement("fleet-setup")
+def test_worktrees_of_tasks_are_not_changes_of_the_command(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git(repository, "init", "--quiet")
+    journey = Lanes(tmp_path, make_files(repository))
+    journey.open("one")
+    journey.keep()
+    host = Host(journey)
+    host.prepare("echo 1 >> made")
+    (host.journey.top / "mine/a.txt").write_text("changed since\n", "utf-8")
+
+    assert host.prepare("echo 1 >> made") is None
+    assert host.lines("mine/made") == ["1"]
 
 
 @pytest.mark.requirement("fleet-setup-files")
