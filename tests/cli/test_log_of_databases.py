@@ -92,7 +92,12 @@ def test_the_log_of_an_ended_run_is_the_same_on_both_machines(
 
 @pytest.mark.requirement("database-log")
 def test_the_log_of_an_active_run_is_followed_until_its_end(
-    start: Start, call: Call, place: Path, database: Database, on: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    start: Start,
+    call: Call,
+    place: Path,
+    database: Database,
+    on: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hub = start("run", *on, "--here", "main.py")
     until(lambda: entries_of(database, "step.started"), "the command to start")
@@ -114,7 +119,12 @@ def test_the_log_of_an_active_run_is_followed_until_its_end(
 
 @pytest.mark.requirement("database-log")
 def test_the_log_of_a_killed_run_has_every_text_that_is_acknowledged(
-    start: Start, call: Call, place: Path, database: Database, on: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    start: Start,
+    call: Call,
+    place: Path,
+    database: Database,
+    on: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hub = start("run", *on, "--here", "main.py")
     until(lambda: entries_of(database, "step.started"), "the command to start")

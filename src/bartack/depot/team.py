@@ -15,6 +15,7 @@ from bartack.depot._object_store import PROBE
 from bartack.depot._order import note_all
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
+from bartack.depot.postgres._check import RunCheck
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
 from bartack.depot.postgres._run import PostgresRun
@@ -27,7 +28,7 @@ from bartack.errors import (
     RunNotFoundError,
     UsageError,
 )
-from bartack.journal import BlobRef, Entry
+from bartack.journal import BlobRef, Entry, JournalReport
 from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
 
@@ -151,6 +152,31 @@ class Team:
         """The ids of the newest runs, the newest first."""
         self.check()
         rows = self._session.rows("SELECT id FROM bartack.run ORDER BY no DESC LIMIT %s", MOST_LISTED)
+        return [self._checked(row[0]) for row in rows]
+
+    def count(self) -> int:
+        """How many runs there are."""
+        self.check()
+        ((found,),) = self._session.rows("SELECT count(*) FROM bartack.run")
+        return int(found)
+
+    def iter_ids(self) -> Iterator[str]:
+        """The ids of all runs, the newest first."""
+        self.check()
+        before: int | None = None
+        while rows := self._session.rows(
+            "SELECT no, id FROM bartack.run WHERE no < %s OR %s::bigint IS NULL ORDER BY no DESC LIMIT %s",
+            before,
+            before,
+            MOST_LISTED,
+        ):
+            before = rows[-1][0]
+            yield from (self._checked(run_id) for _, run_id in rows)
+
+    def sample(self, most: int) -> list[str]:
+        """The ids of some runs, chosen at random."""
+        self.check()
+        rows = self._session.rows("SELECT id FROM bartack.run ORDER BY random() LIMIT %s", most)
         return [self._checked(row[0]) for row in rows]
 
     def _checked(self, run_id: str) -> str:
@@ -423,23 +449,19 @@ class Team:
             return store.name, error.problem
         return store.name, ""
 
-    def verify(self, run_id: str, runs: Path) -> int:
-        """Read the whole journal of a run with all its large values; returns how many entries it has.
+    def verify(self, run_id: str) -> JournalReport:
+        """Read the whole journal of a run with all its large values in the database. Nothing of it is kept here.
 
         Raises:
-            JournalError: Something is damaged or missing.
+            JournalNotFoundError: The run is not there, or it was deleted meanwhile.
+            JournalFormatError: A newer Bartack wrote it.
+            DepotError: The database cannot be read.
         """
-        path = self.place(run_id, runs)
-        kept = PostgresRun(path, self.database)
-        kept.check_kept()
-        kept.check_objects()
-        count = 0
-        with kept.open_reader() as reader:
-            for entry in reader.read():
-                count = entry.seq
-                if entry.ref is not None:
-                    reader.load_value(entry)
-        return count
+        return self.open_check().check(run_id)
+
+    def open_check(self) -> RunCheck:
+        """Checks runs one after the other. What runs share is read once."""
+        return RunCheck(self._session)
 
 
 def listed(team: Team, runs: Path) -> Sequence[Path]:

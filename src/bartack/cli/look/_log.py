@@ -48,7 +48,7 @@ def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
 
 
 def _print_transcript(run: RunDir, *, follow: bool) -> None:
-    from_journal = _is_written_elsewhere(run)
+    from_journal = run.is_written_elsewhere()
     if follow and from_journal:
         _print_failure(run, _follow_journal(run))
         return
@@ -68,14 +68,8 @@ def _print_transcript(run: RunDir, *, follow: bool) -> None:
     _print_failure(run, recorded.state)
 
 
-def _is_written_elsewhere(run: RunDir) -> bool:
-    """Whether the run is kept in a database, and no hub of this machine writes its transcript."""
-    return run.is_kept_elsewhere and not run.is_of_node and not run.socket.has_listener()
-
-
 def _follow_journal(run: RunDir) -> State:
-    """Print the lines of the journal as it grows, until no process runs the run and none is going to; returns what it adds up to."""
-    lines = JournalLines(lambda entry: follower.load(entry))
+    """Print the lines of the journal as it grows, until no process runs the run or is going to; returns what it adds up to."""
     shown = 0
 
     def put(entry: Entry) -> None:
@@ -89,6 +83,7 @@ def _follow_journal(run: RunDir) -> State:
             sys.stdout.write((head + line).decode("utf-8", "replace"))
 
     with RunFollower(run, each=put) as follower:
+        lines = JournalLines(follower.load)
         while True:
             last_look = not (run.is_active() or run.is_awaited())
             follower.read_all()
