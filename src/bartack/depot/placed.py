@@ -160,6 +160,10 @@ class PlacedRun(FileRun):
         kept = self._read_fresh()
         return None if kept is None else kept.questioner()
 
+    def role(self) -> str:
+        """The role of its database for which this process asks something of it; empty if it is kept here."""
+        return "" if self._kept is None else self._kept.role()
+
     def answerer(self) -> Answerer | None:
         """For the requests in its database, in the process that owns it; ``None`` if it is kept here."""
         return None if self._kept is None else self._kept.answerer()

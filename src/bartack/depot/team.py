@@ -18,6 +18,7 @@ from bartack.depot.placed import PlacedRun
 from bartack.depot.postgres._check import RunCheck
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
+from bartack.depot.postgres._open import look_at_transactions
 from bartack.depot.postgres._run import PostgresRun
 from bartack.depot.postgres._schema import check_version, migrate, version_of
 from bartack.errors import (
@@ -50,7 +51,9 @@ class Stats(NamedTuple):
         objects: How many large values are objects in it.
         object_bytes: How long these are.
         orphans: How many objects are being written or are to be deleted.
-        oldest_transaction_s: Since when the oldest transaction of the server is open.
+        oldest_transaction_s: Since when the oldest transaction is open, of those that the role sees.
+        sees_all_transactions: Whether the role sees since when transactions of other roles are open.
+        hidden_transactions: How many of other roles are open if it does not.
     """
 
     version: int
@@ -65,6 +68,8 @@ class Stats(NamedTuple):
     object_bytes: int
     orphans: int
     oldest_transaction_s: float
+    sees_all_transactions: bool
+    hidden_transactions: int
 
 
 class QueuePlace(NamedTuple):
@@ -409,20 +414,19 @@ class Team:
     def stats(self) -> Stats:
         """What the database holds."""
         version = version_of(self._session)
-        ((runs, owned, nodes, journal_bytes, content_bytes, oldest),) = self._session.rows(
+        ((runs, owned, nodes, journal_bytes, content_bytes),) = self._session.rows(
             "SELECT (SELECT count(*) FROM bartack.run), (SELECT count(*) FROM bartack.owner WHERE state = 'owned'), "
             "(SELECT count(*) FROM bartack.node WHERE state = 'live' AND until > clock_timestamp()), "
             "(SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0)::bigint FROM pg_inherits "
             "WHERE inhparent = 'bartack.journal'::regclass), "
-            "pg_total_relation_size('bartack.part'), "
-            "coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity "
-            "WHERE datname = current_database()), 0)::float8"
+            "pg_total_relation_size('bartack.part')"
         )
         ((objects, object_bytes, orphans),) = self._session.rows(
             "SELECT count(*), coalesce(sum(size), 0)::bigint, (SELECT count(*) FROM bartack.orphan) "
             "FROM bartack.content WHERE key IS NOT NULL"
         )
         store, problem = self._look_at_store()
+        transactions = look_at_transactions(self._session)
         return Stats(
             version,
             runs,
@@ -435,7 +439,9 @@ class Team:
             objects,
             object_bytes,
             orphans,
-            oldest,
+            transactions.oldest_s,
+            transactions.sees_all,
+            transactions.hidden,
         )
 
     def _look_at_store(self) -> tuple[str, str]:

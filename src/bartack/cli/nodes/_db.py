@@ -245,7 +245,7 @@ def stats(on: str, *, insecure: bool, as_json: bool) -> None:
         ("journals", human_size(held.journal_bytes)),
         ("large values", human_size(held.content_bytes)),
         ("object store", _describe_store(held)),
-        ("oldest transaction", f"{held.oldest_transaction_s:.1f} s"),
+        ("oldest transaction", _describe_oldest(held)),
     ):
         screen.line(f"{name:<20}{printable(value)}")
 
@@ -315,6 +315,13 @@ def _describe_store(held: Stats) -> str:
     if not held.store:
         return f"none is set here (depot.blobs), and it has {kept}" if held.objects else "none"
     return f"{held.store}: {held.store_problem or 'it answers'}; {kept}"
+
+
+def _describe_oldest(held: Stats) -> str:
+    seen = f"{held.oldest_transaction_s:.1f} s"
+    if held.sees_all_transactions:
+        return seen
+    return f"{seen} of this role; {held.hidden_transactions} of other roles are open, for how long is not visible for this role"
 
 
 def _team(on: str, *, insecure: bool) -> Team:

@@ -207,6 +207,11 @@ class PostgresRun(FileRun):
         """
         return RunQuestioner(self._session, self._found().no, self.watch)
 
+    def role(self) -> str:
+        """The role with which this process is connected, as the database has checked it."""
+        ((role,),) = self._session.rows("SELECT session_user")
+        return str(role)
+
     def answerer(self) -> RunAnswerer | None:
         """For the hub that runs it in this process; ``None`` if this process does not own it."""
         if self._ownership is None:
