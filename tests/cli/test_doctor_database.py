@@ -15,7 +15,7 @@ from tests.postgres import cluster, empty_database, new_database, own_cluster, s
 
 from bartack.config.load import own_settings_file
 from bartack.depot.postgres._database import Database
-from bartack.depot.postgres._examine import Remark, examine_database
+from bartack.depot.postgres._examine import Remark, _check_transactions, examine_database
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -156,3 +156,34 @@ def _node_user(call: Call) -> dict[str, str] | None:
     """What the doctor says of nodes, without a database to check."""
     findings = json.loads(call("doctor", "--json").stdout)["findings"]
     return next((finding for finding in findings if finding["check"] == "node user"), None)
+
+
+@pytest.mark.requirement("hidden-transactions-are-named")
+def test_a_transaction_that_this_role_does_not_see_is_not_called_fine(call: Call) -> None:
+    url = new_database()
+    with Database(url) as owner:
+        role = f"guest_{uuid4().hex}"
+        owner.shared.rows(f"CREATE ROLE {role} LOGIN")
+        owner.shared.rows(f"GRANT USAGE ON SCHEMA bartack TO {role}")
+        owner.shared.rows(f"GRANT SELECT ON ALL TABLES IN SCHEMA bartack TO {role}")
+        seen_by = url.replace("bartack@", f"{role}@")
+        with Database(seen_by) as restricted:
+            owner.shared.drop()
+            assert "not visible for this role" in _check_transactions(restricted.shared).sentence
+        with owner.session() as session, session.use() as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT count(*) FROM bartack.run")
+
+            with Database(seen_by) as restricted:
+                remark = _check_transactions(restricted.shared)
+            stats = json.loads(call("db", "stats", "--on", seen_by, "--json").stdout)
+            shown = call("db", "stats", "--on", seen_by).stdout
+            own = json.loads(call("db", "stats", "--on", url, "--json").stdout)
+
+    assert remark.level == "warn"
+    assert "1 of other roles are open" in remark.sentence
+    assert "pg_read_all_stats" in remark.remedy
+    assert (stats["sees_all_transactions"], stats["hidden_transactions"]) == (False, 1)
+    assert "1 of other roles are open, for how long is not visible for this role" in shown
+    assert (own["sees_all_transactions"], own["hidden_transactions"]) == (True, 0)
+    assert own["oldest_transaction_s"] > 0

@@ -48,7 +48,7 @@ def unpack_program(directory: Path, archive: bytes, names: tuple[str, ...]) -> N
     Raises:
         DepotError: It has a member that is not one of these files, or is not an archive; nothing was changed.
     """
-    files = _read_files(directory, archive, names)
+    files = read_program(directory, archive, names)
     for name in _files_below(directory, names):
         if name not in files:
             (directory / name).unlink()
@@ -58,8 +58,12 @@ def unpack_program(directory: Path, archive: bytes, names: tuple[str, ...]) -> N
         replace_file(directory / name, content, synced=False)
 
 
-def _read_files(directory: Path, archive: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
-    """The files of an archive, all of them checked."""
+def read_program(directory: Path, archive: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
+    """The files of an archive that ``pack_program`` made, by their names, all of them checked.
+
+    Raises:
+        DepotError: See ``unpack_program``.
+    """
     files: dict[str, bytes] = {}
     try:
         # Without compression: what is small here cannot become large.

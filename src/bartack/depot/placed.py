@@ -164,6 +164,10 @@ class PlacedRun(FileRun):
         kept = self._read_fresh()
         return None if kept is None else kept.questioner()
 
+    def role(self) -> str:
+        """The role of its database for which this process asks something of it; empty if it is kept here."""
+        return "" if self._kept is None else self._kept.role()
+
     def answerer(self) -> Answerer | None:
         """For the requests in its database, in the process that owns it; ``None`` if it is kept here."""
         return None if self._kept is None else self._kept.answerer()
@@ -172,6 +176,19 @@ class PlacedRun(FileRun):
         """Bring the program and the journal of a run that is kept in a database here; others are here."""
         if self._kept is not None:
             self._kept.bring_here()
+
+    def is_written_elsewhere(self) -> bool:
+        """Whether it is kept in a database and no hub of this machine runs it: then the files beside its journal are elsewhere."""
+        return not self.is_of_node and self._read_fresh() is not None
+
+    def program_files(self) -> dict[str, bytes]:
+        """The program and the settings as its database keeps them, by their names; empty if it is kept here.
+
+        Raises:
+            DepotError: They cannot be read.
+        """
+        kept = self._read_from()
+        return {} if kept is None else kept.program_files()
 
     def on_request(self, asked: Callable[[], object]) -> None:
         """Have a function called when there may be a request in its database, while this process owns it."""

@@ -15,8 +15,10 @@ from bartack.depot._object_store import PROBE
 from bartack.depot._order import note_all
 from bartack.depot.elsewhere import KEPT_FILE, Elsewhere, read_elsewhere, write_elsewhere
 from bartack.depot.placed import PlacedRun
+from bartack.depot.postgres._check import RunCheck
 from bartack.depot.postgres._database import ANSWER_S, Database, Session
 from bartack.depot.postgres._examine import Remark, examine_database
+from bartack.depot.postgres._open import look_at_transactions
 from bartack.depot.postgres._run import ENQUEUE, PostgresRun, in_queue
 from bartack.depot.postgres._schema import check_version, migrate, version_of
 from bartack.depot.taken import TEAM, Queueing
@@ -28,7 +30,7 @@ from bartack.errors import (
     RunNotFoundError,
     UsageError,
 )
-from bartack.journal import BlobRef, Entry
+from bartack.journal import BlobRef, Entry, JournalReport
 from bartack.journal.file import JOURNAL_FILE
 from bartack.journal.mirror import End
 
@@ -56,7 +58,9 @@ class Stats(NamedTuple):
         objects: How many large values are objects in it.
         object_bytes: How long these are.
         orphans: How many objects are being written or are to be deleted.
-        oldest_transaction_s: Since when the oldest transaction of the server is open.
+        oldest_transaction_s: Since when the oldest transaction is open, of those that the role sees.
+        sees_all_transactions: Whether the role sees since when transactions of other roles are open.
+        hidden_transactions: How many of other roles are open if it does not.
     """
 
     version: int
@@ -71,6 +75,8 @@ class Stats(NamedTuple):
     object_bytes: int
     orphans: int
     oldest_transaction_s: float
+    sees_all_transactions: bool
+    hidden_transactions: int
 
 
 class QueuePlace(NamedTuple):
@@ -173,8 +179,28 @@ class Team:
 
     def count(self) -> int:
         """How many runs there are."""
+        self.check()
         ((found,),) = self._session.rows("SELECT count(*) FROM bartack.run")
         return int(found)
+
+    def iter_ids(self) -> Iterator[str]:
+        """The ids of all runs, the newest first."""
+        self.check()
+        before: int | None = None
+        while rows := self._session.rows(
+            "SELECT no, id FROM bartack.run WHERE no < %s OR %s::bigint IS NULL ORDER BY no DESC LIMIT %s",
+            before,
+            before,
+            MOST_LISTED,
+        ):
+            before = rows[-1][0]
+            yield from (self._checked(run_id) for _, run_id in rows)
+
+    def sample(self, most: int) -> list[str]:
+        """The ids of some runs, chosen at random."""
+        self.check()
+        rows = self._session.rows("SELECT id FROM bartack.run ORDER BY random() LIMIT %s", most)
+        return [self._checked(row[0]) for row in rows]
 
     def _checked(self, run_id: str) -> str:
         """An id from the database, which becomes the name of a directory."""
@@ -442,20 +468,19 @@ class Team:
     def stats(self) -> Stats:
         """What the database holds."""
         version = version_of(self._session)
-        ((runs, owned, nodes, journal_bytes, content_bytes, oldest),) = self._session.rows(
+        ((runs, owned, nodes, journal_bytes, content_bytes),) = self._session.rows(
             "SELECT (SELECT count(*) FROM bartack.run), (SELECT count(*) FROM bartack.owner WHERE state = 'owned'), "
             "(SELECT count(*) FROM bartack.node WHERE state = 'live' AND until > clock_timestamp()), "
             "(SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0)::bigint FROM pg_inherits "
             "WHERE inhparent = 'bartack.journal'::regclass), "
-            "pg_total_relation_size('bartack.part'), "
-            "coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity "
-            "WHERE datname = current_database()), 0)::float8"
+            "pg_total_relation_size('bartack.part')"
         )
         ((objects, object_bytes, orphans),) = self._session.rows(
             "SELECT count(*), coalesce(sum(size), 0)::bigint, (SELECT count(*) FROM bartack.orphan) "
             "FROM bartack.content WHERE key IS NOT NULL"
         )
         store, problem = self._look_at_store()
+        transactions = look_at_transactions(self._session)
         return Stats(
             version,
             runs,
@@ -468,7 +493,9 @@ class Team:
             objects,
             object_bytes,
             orphans,
-            oldest,
+            transactions.oldest_s,
+            transactions.sees_all,
+            transactions.hidden,
         )
 
     def _look_at_store(self) -> tuple[str, str]:
@@ -482,23 +509,19 @@ class Team:
             return store.name, error.problem
         return store.name, ""
 
-    def verify(self, run_id: str, runs: Path) -> int:
-        """Read the whole journal of a run with all its large values; returns how many entries it has.
+    def verify(self, run_id: str) -> JournalReport:
+        """Read the whole journal of a run with all its large values in the database. Nothing of it is kept here.
 
         Raises:
-            JournalError: Something is damaged or missing.
+            JournalNotFoundError: The run is not there, or it was deleted meanwhile.
+            JournalFormatError: A newer Bartack wrote it.
+            DepotError: The database cannot be read.
         """
-        path = self.place(run_id, runs)
-        kept = PostgresRun(path, self.database)
-        kept.check_kept()
-        kept.check_objects()
-        count = 0
-        with kept.open_reader() as reader:
-            for entry in reader.read():
-                count = entry.seq
-                if entry.ref is not None:
-                    reader.load_value(entry)
-        return count
+        return self.open_check().check(run_id)
+
+    def open_check(self) -> RunCheck:
+        """Checks runs one after the other. What runs share is read once."""
+        return RunCheck(self._session)
 
 
 def listed(team: Team, runs: Path, most: int = 0) -> Sequence[Path]:

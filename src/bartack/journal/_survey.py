@@ -99,7 +99,7 @@ def survey(
         raise JournalCorruptError(path, 0, "this is not a journal")
     fence = 0
     for offset, text in scanner.openings:
-        fence = _fence_of(path, offset, text)
+        fence = fence_in(path, offset, text)
     problem = scanner.problem or "the line is not complete"
     return Survey(scanner, judge(scanner, chunks, problem), fence, marks)
 
@@ -125,7 +125,12 @@ def _crc_at(disk: Disk, fd: int, found: Survey, seq: int) -> int | None:
     return None
 
 
-def _fence_of(path: str, offset: int, text: bytes) -> int:
+def fence_in(path: str, offset: int, text: bytes) -> int:
+    """The fence in the line that an owner began with.
+
+    Raises:
+        JournalCorruptError: It is not such a line.
+    """
     try:
         return fence_of(text)
     except DECODE_ERRORS as error:

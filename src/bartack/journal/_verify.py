@@ -63,7 +63,7 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
     disk = disk or RealDisk()
     file = find_journal(path, disk)
     fd = open_file(file, disk)
-    tally = _Tally()
+    tally = Tally()
     try:
         with access(file):
             # First the mark: whatever its owner writes meanwhile only adds to what the mark knows.
@@ -121,19 +121,21 @@ def _damage_of(disk: Disk, fd: int, file: str, found: Survey, mark: HighWater | 
     return None if found.damage is None else JournalDamage(*found.damage)
 
 
-class _Tally:
+class Tally:
     """Counts what is in a journal, entry by entry."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
+        """Forget all: the first entry comes next."""
         self.commits: set[int] = set()
         self.first_at: int | None = None
         self.last_at: int | None = None
         self.refs: set[BlobRef] = set()
 
     def add(self, entry: Entry) -> None:
+        """Count the next entry."""
         self.commits.add(entry.commit)
         self.first_at = entry.at if self.first_at is None else self.first_at
         self.last_at = entry.at
@@ -141,7 +143,7 @@ class _Tally:
             self.refs.add(entry.ref)
 
 
-def _survey_settled(disk: Disk, fd: int, file: str, tally: _Tally | None = None) -> Survey:
+def _survey_settled(disk: Disk, fd: int, file: str, tally: Tally | None = None) -> Survey:
     """What reading the file found, and found again if it is damaged: its owner may write between two reads of it."""
     suspect: int | None = None
     while True:

@@ -65,7 +65,8 @@ def write_end(
             _write_failed(screen, run, state, took)
         case "cancelled" | "aborted":
             reason = state.ended.reason if state.ended else ""
-            screen.line(f"{run.id} was {status} after {took}: {printable(reason)}")
+            by = f" (by {printable(state.ended.by)})" if state.ended and state.ended.by else ""
+            screen.line(f"{run.id} was {status} after {took}: {printable(reason)}{by}")
         case "waiting":
             _write_questions(screen, run, state)
             if run.is_for_nodes():

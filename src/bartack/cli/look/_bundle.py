@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,10 +32,19 @@ from bartack.runtime.program.recording import BUNDLED_JOURNAL
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.secret_digests import Digests
+from bartack.runtime.rundir.transcript import read_transcript
 from bartack.runtime.state.entries import PACKS
 
 _FILES: Final = ("run.json", ".failed", "hub.log", "transcript.txt")
 _CONFIG: Final = "bartack.toml"
+_LEFT_OUT: Final = "elsewhere.json"
+_ELSEWHERE: Final = {
+    "hub.log": "what the hub has logged",
+    ".failed": "the failure as a file; the journal has it, too",
+    "transcript.txt": "notes of the hub and the output of commands; the texts of the program are in this bundle",
+    "secrets.json": "by which secrets are found that this machine does not know",
+}
+"""What the machine that runs a run has of it, and its database does not."""
 
 
 @click.command(short_help="Pack a run for a bug report, without its secrets.")
@@ -50,6 +60,8 @@ def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_js
     Values of steps and messages are left out unless --prompts is given. Secrets of this environment and of the run are replaced by
     their names everywhere. Files of the workspace and the environment are never included. The command lists the contents: look
     at them before you send the file.
+
+    Of a run that another machine runs, it packs what the database has; elsewhere.json in it names what only that machine has.
     """
     found = locate(run, workspace)
     target = Path(output or f"{found.id}.tar.gz")
@@ -62,21 +74,31 @@ def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_js
         return
     screen = Screen(sys.stdout)
     screen.table([(name, human_size(size)) for name, size in members], indent=0)
+    if any(name.endswith(f"/{_LEFT_OUT}") for name, _ in members):
+        write_note(f"what only the machine has that runs it is left out; {_LEFT_OUT} names it")
     write_note(f"written to {target}; look at its contents before you send it")
 
 
 def _all_secrets(run: RunDir, workspace: str) -> SecretRule:
-    """Which variables are secrets here, or in the workspace of the run: a run can be packed from anywhere."""
+    """Which variables are secrets here, or by the settings of the run: a run can be packed from anywhere."""
     try:
-        place = run.workspace(read_state(run))
+        there = _secrets_of(run)
     except (BartackError, OSError):
         return _secrets(workspace)
-    here, there = _secrets(workspace), _secrets(place)
+    here = _secrets(workspace)
     return SecretRule(
         names=(*here.names, *there.names),
         exempt=tuple(name for name in here.exempt if name in there.exempt),
         min_length=min(here.min_length, there.min_length),
     )
+
+
+def _secrets_of(run: RunDir) -> SecretRule:
+    if not run.is_written_elsewhere():
+        return _secrets(run.workspace(read_state(run)))
+    with tempfile.TemporaryDirectory(prefix="bartack-") as folder:
+        Path(folder, _CONFIG).write_bytes(run.program_files().get(_CONFIG, b""))
+        return _secrets(folder)
 
 
 def _secrets(workspace: str) -> SecretRule:
@@ -124,6 +146,16 @@ def _contents(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tup
 def _texts(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tuple[str, bytes]]:
     """The files that the run has written."""
     yield BUNDLED_JOURNAL, _journal(run, redactor, prompts=prompts)
+    for name, content in _kept_files(run) if run.is_written_elsewhere() else _own_files(run):
+        if name == _CONFIG:
+            # It can contain a secret that is in no environment, for example in tests.env.
+            yield name, b"".join(map(redactor.hide_lines, content.splitlines(keepends=True)))
+        else:
+            yield name, content
+
+
+def _own_files(run: RunDir) -> Iterator[tuple[str, bytes]]:
+    """The files in the directory of the run, and the settings of its workspace."""
     for name in _FILES:
         yield from _file(run.path / name, name)
     for path in sorted(run.program.rglob("*.py")):
@@ -134,9 +166,40 @@ def _texts(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tuple[
     except BartackError:
         return
     if state.run is not None:
-        for name, content in _file(Path(state.run.workspace, _CONFIG), _CONFIG):
-            # It can contain a secret that is in no environment, for example in tests.env.
-            yield name, b"".join(map(redactor.hide_lines, content.splitlines(keepends=True)))
+        yield from _file(Path(state.run.workspace, _CONFIG), _CONFIG)
+
+
+def _kept_files(run: RunDir) -> Iterator[tuple[str, bytes]]:
+    """What the database of a run has of these files, and what this machine has of them if it has run the run."""
+    summary = run.summary()
+    if summary is not None:
+        yield "run.json", summary
+    for name in (".failed", "hub.log"):
+        yield from _file(run.path / name, name)
+    with suppress(BartackError):  # a damaged journal is packed as far as it goes
+        yield "transcript.txt", read_transcript(run, run.transcript)
+    files = run.program_files()
+    yield from ((name, files[name]) for name in sorted(files) if _is_program(name))
+    if _CONFIG in files:
+        yield _CONFIG, files[_CONFIG]
+    else:
+        yield from _settings_beside(run)
+    if not run.transcript.exists():
+        yield _LEFT_OUT, _encode({"node": run.node_name(), "files": _ELSEWHERE})
+
+
+def _is_program(name: str) -> bool:
+    return name.startswith("program/") and name.endswith(".py")
+
+
+def _settings_beside(run: RunDir) -> Iterator[tuple[str, bytes]]:
+    """The settings of the workspace that has the directory of the run. A path of another machine means nothing here."""
+    try:
+        created = read_state(run).run
+    except BartackError:
+        return
+    if created is not None and run.path.absolute().is_relative_to(created.workspace):
+        yield from _file(Path(created.workspace, _CONFIG), _CONFIG)
 
 
 def _file(path: Path, name: str) -> Iterator[tuple[str, bytes]]:

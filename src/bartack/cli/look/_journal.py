@@ -95,10 +95,12 @@ def show(
 def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
     """Check every line of a journal and every large value it refers to, without changing anything.
 
+    A run that is kept in a database is checked there, and nothing of it is kept on this machine.
+
     The exit code is 0 if all acknowledged entries are intact, and 10 if not. A line that was being written when its owner died
     was never acknowledged and does not count as damage: the next owner cuts it off and keeps it in a file.
     """
-    report = verify_journal(_bring_here(path, workspace))
+    report = _verify(path, workspace)
     if as_json:
         write_json({"ok": report.ok, **msgspec.to_builtins(report)})
     else:
@@ -159,6 +161,15 @@ def _open(asked: str, workspace: str) -> FileReader:
     """Read a journal: an existing file or directory, else the journal of a run, wherever that is kept."""
     run = _find(asked, workspace)
     return open_reader(asked) if run is None else run.open_reader()
+
+
+def _verify(asked: str, workspace: str) -> JournalReport:
+    run = _find(asked, workspace)
+    if run is None or run.where is None or run.is_of_node:
+        return verify_journal(asked if run is None else run.path)
+    from bartack.cli.app._database import open_team  # noqa: PLC0415 - most journals are files
+
+    return open_team(run.where).verify(run.id)
 
 
 def _bring_here(asked: str, workspace: str) -> str:

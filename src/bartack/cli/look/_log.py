@@ -18,7 +18,7 @@ from bartack.journal import Entry
 from bartack.runtime.rundir.find import was_abandoned
 from bartack.runtime.rundir.follower import RunFollower
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.transcript import read_texts
+from bartack.runtime.rundir.transcript import JournalLines, read_texts
 from bartack.runtime.state.entries import OutputWritten
 from bartack.runtime.state.run_state import State
 
@@ -35,7 +35,8 @@ LOOK_S = 2.0
 def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
     """Print the output, log lines and notes of a run, in order: time (UTC), worker and text.
 
-    The last line of a failed run is the reason of its failure.
+    The last line of a failed run is the reason of its failure. Of a run that another machine runs, it prints what the journal has:
+    notes of the hub and the output of commands are on that machine only.
 
     With --json each text of a worker is one JSON object: seq, at, worker path, channel (print or log) and text.
     """
@@ -47,19 +48,50 @@ def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
 
 
 def _print_transcript(run: RunDir, *, follow: bool) -> None:
+    from_journal = run.is_written_elsewhere()
+    if follow and from_journal:
+        _print_failure(run, _follow_journal(run))
+        return
     if follow:
         _follow_transcript(run)
     abandoned = was_abandoned(run)
-    recorded = read_texts(run, texts=abandoned)
-    if not follow and (abandoned or recorded.has_facts):
+    recorded = read_texts(run, texts=abandoned or from_journal)
+    if not follow and (abandoned or from_journal or recorded.has_facts):
         sys.stdout.write(recorded.transcript(run.transcript).decode("utf-8", "replace"))
-        return
-    if follow and abandoned:
+        if recorded.has_facts:
+            return
+    elif follow and abandoned:
         sys.stdout.write("".join(recorded.lost(run.transcript)))
     elif not follow and run.transcript.exists():
         with run.transcript.open("rb") as stream:
             _copy(stream)
     _print_failure(run, recorded.state)
+
+
+def _follow_journal(run: RunDir) -> State:
+    """Print the lines of the journal as it grows, until no process runs the run or is going to; returns what it adds up to."""
+    shown = 0
+
+    def put(entry: Entry) -> None:
+        nonlocal shown
+        if entry.seq <= shown:
+            return  # the journal is read from its beginning again
+        shown = entry.seq
+        began = bool(lines.head)
+        for line in lines.take(entry):
+            head = b"" if began else lines.head
+            sys.stdout.write((head + line).decode("utf-8", "replace"))
+
+    with RunFollower(run, each=put) as follower:
+        lines = JournalLines(follower.load)
+        while True:
+            last_look = not (run.is_active() or run.is_awaited())
+            follower.read_all()
+            follower.check()
+            sys.stdout.flush()
+            if last_look:
+                return lines.state
+            follower.wait(LOOK_S)
 
 
 def _follow_transcript(run: RunDir) -> None:
@@ -103,7 +135,7 @@ def _print_entries(run: RunDir, *, follow: bool) -> None:
         return
     with RunFollower(run, each=lambda entry: _print_entry(entry, follower.load)) as follower:
         while True:
-            last_look = not run.is_active()
+            last_look = not (run.is_active() or run.is_awaited())
             follower.read_all()
             follower.check()
             sys.stdout.flush()

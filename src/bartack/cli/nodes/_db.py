@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,17 +17,25 @@ from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import locate, run_argument, workspace_option
 from bartack.cli.app._terminal import Screen, human_size, human_time, printable, write_note
 from bartack.config.load import kept_sets, load_config
-from bartack.depot.shown import shown_runs
 from bartack.depot.upkeep import Upkeep
-from bartack.errors import BartackError, UsageError
+from bartack.errors import (
+    DepotError,
+    DepotUnavailableError,
+    JournalFormatError,
+    JournalNotFoundError,
+    UsageError,
+)
 from bartack.runtime.rundir.find import runs_dir
 from bartack.runtime.rundir.origin import check_own
 
 if TYPE_CHECKING:
     from bartack.depot.team import Stats, Team
+    from bartack.journal import JournalReport
 
 WAIT_S: Final = 1.0
 """How often to look whether older nodes have ended."""
+PROGRESS_S: Final = 5.0
+"""How often a check reports how far it is, on a terminal."""
 
 insecure_option = click.option(
     "--insecure",
@@ -129,35 +138,89 @@ def restored(on: str, *, insecure: bool, as_json: bool) -> None:
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @on_option
 @insecure_option
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Check N runs, chosen at random, instead of all.",
+)
 @json_option
-def check(runs: tuple[str, ...], on: str, *, insecure: bool, as_json: bool) -> Exit:
+def check(runs: tuple[str, ...], on: str, *, insecure: bool, sample: int | None, as_json: bool) -> Exit:
     """Read the journals of all runs of a database, or of the named ones, and check every entry and large value.
 
-    Without names it also checks the counters of teams, and reports the work for all nodes that has failed. It changes nothing in
-    the database. Exit code 10: something is damaged or missing.
+    Everything is read from the database, a piece at a time, and nothing of it is kept on this machine. Without names it also checks
+    the counters of teams, and reports the work for all nodes that has failed. It changes nothing in the database. Exit code 10:
+    something is damaged or missing.
     """
+    if runs and sample is not None:
+        raise UsageError("bartack db check", "--sample chooses runs, and you have named some: choose one")
     team = _team(on, insecure=insecure)
-    place = shown_runs(team.where)
-    found: dict[str, object] = {}
-    problems = 0
-    for run_id in [team.find(asked) for asked in runs] or team.ids():
-        try:
-            found[run_id] = team.verify(run_id, place)
-        except BartackError as error:
-            problems += 1
-            found[run_id] = str(error)
-            if not as_json:
-                write_note(f"{run_id}: {printable(str(error))}")
+    named = [team.find(asked) for asked in runs] or None
+    chosen = team.sample(sample) if sample is not None else named
+    of = team.count() if not runs else len(chosen or ())
+    found = _check_runs(team, team.iter_ids() if chosen is None else chosen, of, as_json=as_json)
+    problems = sum(isinstance(one, str) for one in found.values())
     others = [] if runs else Upkeep(team).problems()
     if as_json:
-        write_json({"runs": found, "problems": problems, "others": others})
+        write_json({"runs": found, "checked": len(found), "of": of, "problems": problems, "others": others})
     else:
         for other in others:
             write_note(printable(other))
-        write_note(
-            f"{len(found)} {'run' if len(found) == 1 else 'runs'} checked, {problems or 'none'} damaged"
-        )
+        some = f"{len(found)} of {of}" if sample is not None and len(found) < of else str(len(found))
+        write_note(f"{some} {'run' if some == '1' else 'runs'} checked, {problems or 'none'} damaged")
     return Exit.CORRUPT if problems or others else Exit.OK
+
+
+def _check_runs(team: Team, ids: Iterable[str], of: int, *, as_json: bool) -> dict[str, int | str]:
+    """For each run how many entries it has, or what is wrong with it; reported at once, and how far the check is."""
+    found: dict[str, int | str] = {}
+    check = team.open_check()
+    progress = Progress(lambda: f"{len(found)} of {of} runs checked") if sys.stderr.isatty() else None
+    for run_id in ids:
+        try:
+            report = check.check(run_id)
+        except JournalNotFoundError:
+            continue  # it was deleted meanwhile
+        except DepotUnavailableError:
+            raise  # it is not known what is there
+        except (DepotError, JournalFormatError) as error:
+            problem = str(error)
+        else:
+            problem = _problem_of(report)
+            found[run_id] = report.entries
+        if problem:
+            found[run_id] = problem
+            if not as_json:
+                write_note(f"{run_id}: {printable(problem)}")
+        if progress is not None:
+            progress.look()
+    return found
+
+
+def _problem_of(report: JournalReport) -> str:
+    damage = report.damage
+    problems = [] if damage is None else [f"entry {damage.seq}, byte {damage.offset}: {damage.problem}"]
+    return "; ".join([*problems, *report.blob_problems])
+
+
+class Progress:
+    """Reports from time to time how far a command is.
+
+    Args:
+        describe: How far it is, in words.
+        clock: The time.
+    """
+
+    def __init__(self, describe: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._describe = describe
+        self._clock = clock
+        self._next = clock() + PROGRESS_S
+
+    def look(self) -> None:
+        """Report it if that is due."""
+        if self._clock() >= self._next:
+            self._next = self._clock() + PROGRESS_S
+            write_note(self._describe())
 
 
 @db.command(short_help="Show what a database holds.")
@@ -183,7 +246,7 @@ def stats(on: str, *, insecure: bool, as_json: bool) -> None:
         ("journals", human_size(held.journal_bytes)),
         ("large values", human_size(held.content_bytes)),
         ("object store", _describe_store(held)),
-        ("oldest transaction", f"{held.oldest_transaction_s:.1f} s"),
+        ("oldest transaction", _describe_oldest(held)),
     ):
         screen.line(f"{name:<20}{printable(value)}")
 
@@ -254,6 +317,13 @@ def _describe_store(held: Stats) -> str:
     if not held.store:
         return f"none is set here (depot.blobs), and it has {kept}" if held.objects else "none"
     return f"{held.store}: {held.store_problem or 'it answers'}; {kept}"
+
+
+def _describe_oldest(held: Stats) -> str:
+    seen = f"{held.oldest_transaction_s:.1f} s"
+    if held.sees_all_transactions:
+        return seen
+    return f"{seen} of this role; {held.hidden_transactions} of other roles are open, for how long is not visible for this role"
 
 
 def _team(on: str, *, insecure: bool) -> Team:

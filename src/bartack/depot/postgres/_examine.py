@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from bartack.depot._object_store import check_objects
 from bartack.depot.postgres._database import Database, Session
+from bartack.depot.postgres._open import look_at_transactions
 from bartack.depot.postgres._schema import OLDEST_SERVER, check_version
 from bartack.errors import DepotError
 
@@ -144,15 +145,22 @@ def _check_standbys(session: Session) -> Remark:
 
 
 def _check_transactions(session: Session) -> Remark:
-    ((open_s,),) = session.rows(
-        "SELECT coalesce(extract(epoch FROM max(clock_timestamp() - xact_start)), 0)::float8 FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
-    if open_s > OPEN_S:
-        sentence = (
-            f"a transaction has been open for {open_s / 3600:.0f} h, and keeps dead rows from being removed"
-        )
+    found = look_at_transactions(session)
+    if found.oldest_s > OPEN_S:
+        hours = f"{found.oldest_s / 3600:.0f} h"
+        sentence = f"a transaction has been open for {hours}, and keeps dead rows from being removed"
         return Remark("transactions", "warn", sentence, "End it: see pg_stat_activity.")
+    if found.hidden:
+        sentence = (
+            f"{found.hidden} of other roles are open, the oldest for {found.hidden_age} transactions; "
+            "since when is not visible for this role"
+        )
+        remedy = "Grant it pg_read_all_stats, or look at pg_stat_activity as an administrator."
+        return Remark("transactions", "warn", sentence, remedy)
+    if not found.sees_all:
+        return Remark(
+            "transactions", "ok", "none is open for long; times of other roles are not visible for this role"
+        )
     return Remark("transactions", "ok", "none is open for long")
 
 

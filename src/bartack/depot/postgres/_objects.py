@@ -108,26 +108,6 @@ def load_object(database: Database, key: str, ref: BlobRef) -> bytes | None:
     return content
 
 
-def check_objects_of(session: Session, run: int) -> int:
-    """Read all objects with values of a run; returns how many there are.
-
-    Raises:
-        BlobMissingError: One is not there.
-        BlobCorruptError: One has another content.
-        DepotError: The object store or the database cannot be used.
-    """
-    rows = session.rows(
-        "SELECT c.sha256, c.size, c.key FROM bartack.blob b JOIN bartack.content c ON c.team = b.team AND c.sha256 = b.sha256 "
-        "WHERE b.run = %s AND c.key IS NOT NULL",
-        run,
-    )
-    for digest, size, key in rows:
-        ref = BlobRef(bytes(digest).hex(), size)
-        if load_object(session.database, key, ref) is None:
-            raise missing(session.database, ref)
-    return len(rows)
-
-
 def missing(database: Database, ref: BlobRef) -> BlobMissingError:
     """The error of a value whose object is not there."""
     error = BlobMissingError(ref.sha256, "" if database.objects is None else database.objects.name)

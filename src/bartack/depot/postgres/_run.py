@@ -23,13 +23,13 @@ from bartack.core.disk import RealDisk
 from bartack.core.files import replace_file
 from bartack.core.ids import claim_run_dir
 from bartack.core.watch import Watch
-from bartack.depot._archive import PROGRAM, unpack_program
+from bartack.depot._archive import PROGRAM, read_program, unpack_program
 from bartack.depot._directory import SUMMARY_FILE, FileRun
 from bartack.depot.postgres._clock import DatabaseClock
 from bartack.depot.postgres._content import download, keep_content, keep_program, upload
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._lease import Page
-from bartack.depot.postgres._objects import check_objects_of, keep_objects
+from bartack.depot.postgres._objects import keep_objects
 from bartack.depot.postgres._owner import SEAT_FILE, Ownership, seat_of
 from bartack.depot.postgres._requests import RunAnswerer, RunQuestioner
 from bartack.depot.postgres._source import RunSource
@@ -212,6 +212,11 @@ class PostgresRun(FileRun):
         """
         return RunQuestioner(self._session, self._found().no, self.watch)
 
+    def role(self) -> str:
+        """The role with which this process is connected, as the database has checked it."""
+        ((role,),) = self._session.rows("SELECT session_user")
+        return str(role)
+
     def answerer(self) -> RunAnswerer | None:
         """For the hub that runs it in this process; ``None`` if this process does not own it."""
         if self._ownership is None:
@@ -341,6 +346,15 @@ class PostgresRun(FileRun):
         return (
             None if digest is None else download(self._session, row.team, BlobRef(bytes(digest).hex(), size))
         )
+
+    def program_files(self) -> dict[str, bytes]:
+        """The files that another machine needs to continue the run, by their names; empty if they are not kept.
+
+        Raises:
+            DepotError: They cannot be read.
+        """
+        archive = self.load_program()
+        return {} if archive is None else read_program(self.path, archive, PROGRAM)
 
     def bring_here(self, *, is_owner: bool = False) -> None:
         """Bring its directory up to date, with everything that is needed to continue it on this machine.
@@ -532,16 +546,6 @@ class PostgresRun(FileRun):
         """See ``KeptRun.check_kept``."""
         row = self._found()
         self._check_loss(self._source(row), row)
-
-    def check_objects(self) -> int:
-        """Raise unless its values in the object store are there, each with its content; returns how many there are.
-
-        Raises:
-            BlobMissingError: One is not there.
-            BlobCorruptError: One has another content.
-            DepotError: The object store or the database cannot be used.
-        """
-        return check_objects_of(self._session, self._found().no)
 
     def mark(self, summary: bytes) -> None:
         """See ``KeptRun.mark``: kept here at once, and in the database soon."""

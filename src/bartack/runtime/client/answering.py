@@ -18,7 +18,7 @@ from bartack.runtime.client.manage import veil_of, without_secrets
 from bartack.runtime.client.remote import store
 from bartack.runtime.protocol.answers import check_answer
 from bartack.runtime.protocol.asked import check_agent_answer
-from bartack.runtime.protocol.requests import Request, new_request_id
+from bartack.runtime.protocol.requests import Request, new_request_id, signed
 from bartack.runtime.rundir.asked import load_agent_ask, load_question
 from bartack.runtime.rundir.find import check_not_ended, load_state, read_state
 from bartack.runtime.rundir.inbox import leave_answer
@@ -70,7 +70,7 @@ def _keep(run: RunDir, request: str, question: str, value: bytes, by: str) -> bo
     else:
         checked = bytes(check_answer(load_question(run, asked).args, msgspec.Raw(value)))
         if not store(run, request, "answer", Request(question=question, by=by), checked):
-            leave_answer(run, state, question, checked, request, by)
+            leave_answer(run, state, question, checked, request, signed(by, run.role()))
     return True
 
 
@@ -84,7 +84,7 @@ def _write(run: RunDir, request: str, question: str, value: bytes, by: str) -> N
         if asked is None:
             raise _missing(state, question)
         answer = check_agent_answer(load_agent_ask(run, asked), msgspec.Raw(value))
-        settled = e.QuestionSettled(id=question, answer=answer, by=by or "a person")
+        settled = e.QuestionSettled(id=question, answer=answer, by=signed(by, run.role()) or "a person")
         hidden = without_secrets(settled, veil)
         taken = e.RequestTaken(id=request, do="answer", by=settled.by)
         place = journal.stage(e.draft(hidden), e.draft(taken))

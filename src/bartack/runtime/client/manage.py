@@ -39,7 +39,7 @@ from bartack.runtime.client.carrying_out import carry_out
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.program.pin import current_program
 from bartack.runtime.protocol.frames import ErrorData
-from bartack.runtime.protocol.requests import Request, new_request_id
+from bartack.runtime.protocol.requests import Request, new_request_id, signed
 from bartack.runtime.rundir.find import check_not_ended, load_state, summarise
 from bartack.runtime.rundir.inside import check_outside
 from bartack.runtime.rundir.layout import RunDir
@@ -119,7 +119,9 @@ def _write(run: RunDir, request: str, do: str, ended: e.RunEnded, *before: e.Ent
     veil = veil_of(run)
     with own_journal(run) as journal:
         state = load_state(run, journal)
-        written = (*before, e.RequestTaken(id=request, do=do))
+        by = signed("", run.role())
+        ended = msgspec.structs.replace(ended, by=by)
+        written = (*(_by(by, entry) for entry in before), e.RequestTaken(id=request, do=do, by=by))
         if state.requests.place_of(request):
             if state.ended is not None:
                 return
@@ -135,6 +137,10 @@ def _write(run: RunDir, request: str, do: str, ended: e.RunEnded, *before: e.Ent
     from bartack.depot import user_depot  # noqa: PLC0415 - only ends need it
 
     user_depot().nudge()  # the run may rest in the queue, where others wait for it
+
+
+def _by(by: str, entry: e.EntryData) -> e.EntryData:
+    return msgspec.structs.replace(entry, by=by) if isinstance(entry, e.FailureRecorded) else entry
 
 
 def without_secrets(entry: e.EntryData, veil: Veil) -> e.EntryData:

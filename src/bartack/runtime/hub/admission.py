@@ -58,6 +58,8 @@ class Gatekeeper:
             known = inside.run == self._state.run_id and hello.token and self._step_of(hello.token)
             peer.rights = STEP_RIGHTS if known else NO_RIGHTS
             peer.inside = reason_of(inside)
+        else:
+            peer.role = hello.by
         return peer
 
     def _place(self, line: list[ProcessFacts] | None, parents: set[int]) -> Inside | None:

@@ -2,7 +2,7 @@
 
 This is done by the process that owns the run in the database: a node, or the process of the hub itself. For the hub it is a process
 outside like others. It has one connection for each client that needs one of its own, since what a client holds goes back with its
-connection, and one for all the others.
+connection, and one for all the others of a role of the database. The hub records the role, which the database has checked.
 
 **Each request is carried out once.** It comes to the hub under its id, and what it causes and its outcome are one line of the
 journal (``kernel/requests.py``). If this process dies before the answer is stored, the next owner hands the request over again, and
@@ -31,7 +31,7 @@ from bartack.errors import BartackError, DepotError, FrameError, RunNotActiveErr
 from bartack.journal.contract import INLINE_LIMIT
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.requests import BY_ID, Request
+from bartack.runtime.protocol.requests import BY_ID, Request, signed
 from bartack.runtime.rundir.find import TERMINAL, read_state, status_of
 from bartack.runtime.rundir.inbox import find_left, leave_answer, leave_message
 from bartack.runtime.rundir.layout import RunDir
@@ -51,6 +51,10 @@ STUCK_S: Final = 30.0
 """How long a hub may take to read what it is sent."""
 _LEFT: Final = frozenset({"answer", "send"})
 """Requests that can wait for a hub in the inbox."""
+
+
+_Party = tuple[str, str]
+"""For whom a connection is: a client that has one of its own, or nothing, and a role."""
 
 
 class _Connection:
@@ -87,7 +91,7 @@ class RequestForwarder(Closing):
         self._answerer = answerer
         self._look_s = look_s
         self._numbers = itertools.count(1)
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[_Party, _Connection] = {}
         self._handed: set[str] = set()
         self._unsettled: list[tuple[str, RequestState, bytes]] = []
         self._found: set[str] = set()
@@ -128,9 +132,11 @@ class RequestForwarder(Closing):
         value = request.value or b"null"
         question = state.questions.get(asked.question)
         if request.asks == "send":
-            leave_message(self._run, asked.mailbox, request.id, value, asked.key)
+            by = signed("", request.by)
+            leave_message(self._run, asked.mailbox, request.id, value, asked.key, by)
         elif question is None or not question.by_agent:
-            leave_answer(self._run, state, asked.question, value, request.id, asked.by or request.by)
+            by = signed(asked.by, request.by)
+            leave_answer(self._run, state, asked.question, value, request.id, by)
 
     def finish(self, *, rests: bool) -> None:
         """The hub is gone: settle what the journal has an outcome of, and refuse what a next hub would not carry out either.
@@ -208,15 +214,15 @@ class RequestForwarder(Closing):
         while not self._ends:
             with suppress(DepotError):
                 self._look()
-            by_fd = {one.sock.fileno(): client for client, one in self._connections.items()}
+            by_fd = {one.sock.fileno(): party for party, one in self._connections.items()}
             wait_s = AGAIN_S if self._unsettled or self._is_asked else self._look_s
             if by_fd and wait_s is None:
                 wait_s = IDLE_S
             ready = wait_readable([self._reader, *by_fd], wait_s)
             if not ready:
                 self._is_asked = self._is_asked or self._look_s is not None
-                for client in [client for client, one in self._connections.items() if one.is_idle()]:
-                    self._drop(client)
+                for party in [party for party, one in self._connections.items() if one.is_idle()]:
+                    self._drop(party)
             for fd in ready:
                 if fd == self._reader:
                     os.read(self._reader, 4096)
@@ -238,25 +244,24 @@ class RequestForwarder(Closing):
             self._is_asked = True  # no hub listens yet, or any more, or the database does not answer
 
     def _hand_over(self, request: StoredRequest) -> None:
+        party = request.client, request.by
         if request.asks == LEAVE:
-            self._drop(request.client)
+            self._drop(party)
             self._settle(request.id, "done", b"null")
             return
-        connection = self._connections.get(request.client)
+        connection = self._connections.get(party)
         if connection is None:
             sock = open_connection(self._run)
             sock.settimeout(STUCK_S)
-            connection = self._connections[request.client] = _Connection(
-                sock, GONE_S if request.client else IDLE_S
-            )
-            sock.sendall(f.encode(f.Hello(role="foreign", pid=os.getpid())))
+            connection = self._connections[party] = _Connection(sock, GONE_S if request.client else IDLE_S)
+            sock.sendall(f.encode(f.Hello(role="foreign", pid=os.getpid(), by=request.by)))
         connection.use()
         number = request.number if request.client else next(self._numbers)
         frame = self._frame(request, number)
         try:
             connection.sock.sendall(f.encode(frame))
         except OSError:
-            self._drop(request.client)
+            self._drop(party)
             raise
         self._handed.add(request.id)
         if number:
@@ -266,25 +271,21 @@ class RequestForwarder(Closing):
 
     def _frame(self, request: StoredRequest, number: int) -> f.Ask:
         args, value, ref = request.args, request.value, None
-        if request.asks == "answer":
-            asked = msgspec.json.decode(args, type=Request)
-            asked.by = asked.by or request.by
-            args = msgspec.json.encode(asked)
         if value is not None and len(value) > INLINE_LIMIT:
             ref, value = self._blobs.put(value), None
         raw = None if value is None else msgspec.Raw(value)
         by_id = request.id if request.asks in BY_ID else ""
         return f.Ask(i=number, do=request.asks, a=msgspec.Raw(args), v=raw, ref=ref, id=by_id)
 
-    def _receive(self, client: str) -> None:
-        connection = self._connections[client]
+    def _receive(self, party: _Party) -> None:
+        connection = self._connections[party]
         try:
             data = connection.sock.recv(256 * 1024)
             bodies = connection.frames.feed(data) if data else None
         except (OSError, FrameError):
             bodies = None
         if bodies is None:
-            self._drop(client)
+            self._drop(party)
             self._is_asked = True
             return
         connection.use()
@@ -301,9 +302,9 @@ class RequestForwarder(Closing):
             request = connection.waiting.pop(frame.i, "")
             self._settle(request, "refused", msgspec.json.encode(frame.e))
 
-    def _drop(self, client: str) -> None:
+    def _drop(self, party: _Party) -> None:
         """Close a connection. What has no answer is handed over again, if there is a hub."""
-        connection = self._connections.pop(client, None)
+        connection = self._connections.pop(party, None)
         if connection is not None:
             connection.sock.close()
             self._handed.difference_update(connection.waiting.values())

@@ -562,7 +562,7 @@ class Hub:
         self._prompts.answer(action.token, action.request, value, action.error)
 
     def _show(self, action: act.Show) -> None:
-        self._mirror.transcribe(Shown(action.channel, action.worker, action.text))
+        self._mirror.transcribe(Shown(action.channel, action.worker, action.text, action.at))
         self._observer.show(action.channel, action.worker, action.text)
 
     def _transition(self, action: act.Transition) -> None:

@@ -71,4 +71,4 @@ def _take(core: Core, name: str, left: Left) -> None:
 
 def _settle(core: Core, left: Left, do: str, outcome: Value) -> None:
     if left.id:
-        core.requests.settle(Asked(left.id, do, "inbox"), outcome)
+        core.requests.settle(Asked(left.id, do, (not left.question and left.by) or "inbox"), outcome)

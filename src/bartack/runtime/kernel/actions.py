@@ -155,11 +155,15 @@ class PackCopy(Action, frozen=True, gc=False):
 
 
 class Show(Action, frozen=True, gc=False):
-    """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors."""
+    """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors.
+
+    ``at`` is the time of its entry in the journal; 0 if it has none.
+    """
 
     channel: Literal["print", "log", "note", "out", "err"]
     worker: str
     text: str
+    at: int = 0
 
 
 class Transition(Action, frozen=True, gc=False):

@@ -91,11 +91,11 @@ class SessionFailure(Desk):
     # Failing.
 
     def fail_session(
-        self, worker: WorkerState | None, error: f.ErrorData, origin: StepKey | None = None
+        self, worker: WorkerState | None, error: f.ErrorData, origin: StepKey | None = None, *, by: str = ""
     ) -> None:
-        """The session fails: one line in the journal, from which everything else follows."""
+        """The session fails: one line in the journal, from which everything else follows. ``by``: who has asked for that."""
         p, n = origin or ("", 0)
-        failure = e.FailureRecorded(worker=worker.path if worker else "", error=error, p=p, n=n)
+        failure = e.FailureRecorded(worker=worker.path if worker else "", error=error, p=p, n=n, by=by)
         self._fail(failure, worker, origin)
 
     def _fail(
@@ -111,12 +111,12 @@ class SessionFailure(Desk):
         self.turn.record(*items)
         self._spread(worker)
 
-    def cancel_run(self, reason: str, *, aborted: bool = False) -> None:
+    def cancel_run(self, reason: str, *, aborted: bool = False, by: str = "") -> None:
         """End the run in order; it cannot be resumed. It is aborted if its program ends it because a person wanted it."""
         reason = reason or "cancelled"
         error = describe(StepCancelledError(reason))
         ends: Literal["aborted", "cancelled"] = "aborted" if aborted else "cancelled"
-        self._fail(e.FailureRecorded(worker="", error=error, ends=ends, reason=reason))
+        self._fail(e.FailureRecorded(worker="", error=error, ends=ends, reason=reason, by=by))
 
     def fail(self, peer: Peer, worker: WorkerState, step: f.Step) -> None:
         """The step ``fail``: a worker fails the session on purpose. It is not answered; the worker is notified like all others."""
@@ -215,9 +215,9 @@ class SessionFailure(Desk):
     def end_run(self) -> None:
         """Record the end of the run, when no process of it is left, and end the hub."""
         ending = self.state.ending
-        status, reason = ("failed", "") if ending is None else (ending.ends, ending.reason)
+        status, reason, by = ("failed", "", "") if ending is None else (ending.ends, ending.reason, ending.by)
         if self.state.ended is None:
-            ended = moving(self.state, e.RunEnded(status=status, reason=reason))
+            ended = moving(self.state, e.RunEnded(status=status, reason=reason, by=by))
             self.turn.record((ended, NO_VALUE))
         self.turn.after_commit(Transition())
         self.turn.after_commit(EndHub(status))

@@ -23,7 +23,7 @@ from bartack.runtime.kernel.questions import QuestionDesk
 from bartack.runtime.kernel.requests import Asked, RequestDesk
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.requests import BY_ID, MESSAGES, REQUEST_ID, Process, Request, RunFacts
+from bartack.runtime.protocol.requests import BY_ID, MESSAGES, REQUEST_ID, Process, Request, RunFacts, signed
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.timeline import describe_worker
 from bartack.runtime.state.worker_state import NO_VALUE
@@ -111,7 +111,7 @@ class ForeignDesk(Desk):
 
     def _answer(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = msgspec.Raw(self.turn.load(ask.v, ask.ref))
-        self._questions.answer(request.question, value, request.by or peer.name)
+        self._questions.answer(request.question, value, signed(request.by, peer.role) or peer.name)
         self._settle(peer, ask)
 
     def _fail(self, peer: Peer, ask: f.Ask, request: Request) -> None:
@@ -119,18 +119,18 @@ class ForeignDesk(Desk):
             type="bartack.errors:SessionFailedError", message=request.message, worker=peer.name
         )
         self._settle(peer, ask)
-        self._failure.fail_session(None, error)
+        self._failure.fail_session(None, error, by=signed("", peer.role))
 
     def _cancel(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._settle(peer, ask)
-        self._failure.cancel_run(request.message)
+        self._failure.cancel_run(request.message, by=signed("", peer.role))
 
     def _interrupt(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._settle(peer, ask)
         self.turn.after_commit(InterruptHub())
 
     def _settle(self, peer: Peer, ask: f.Ask) -> None:
-        self._requests.settle(Asked(ask.id, ask.do, peer.name), NO_VALUE)
+        self._requests.settle(Asked(ask.id, ask.do, peer.signature), NO_VALUE)
 
     def _state(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         state = self.state

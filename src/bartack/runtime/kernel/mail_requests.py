@@ -173,7 +173,7 @@ class MailRequests(Desk):
 
 
 def _asked(peer: Peer, ask: f.Ask) -> Asked:
-    return Asked(ask.id, ask.do, peer.name)
+    return Asked(ask.id, ask.do, peer.signature)
 
 
 def _sending(peer: Peer, ask: f.Ask) -> SendRequest:

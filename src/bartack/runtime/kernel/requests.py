@@ -75,7 +75,7 @@ class RequestDesk(Desk):
                     carry_out()
                 except BartackError as error:
                     if line.has_begun:
-                        self.settle(Asked(ask.id, ask.do, peer.name), error)
+                        self.settle(Asked(ask.id, ask.do, peer.signature), error)
                     else:
                         self.refuse(ask.id, error)
             is_taken = True

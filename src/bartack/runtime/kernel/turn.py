@@ -79,6 +79,7 @@ from bartack.runtime.kernel.actions import Action, SendFrames
 from bartack.runtime.kernel.mail_events import EventEmitter, PendingEvent
 from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.requests import signed
 from bartack.runtime.state.apply import apply
 from bartack.runtime.state.entries import EntryData, StepFailed, StepFinished, StepStarted
 from bartack.runtime.state.run_state import State
@@ -108,6 +109,8 @@ class Peer:
         """Requests that a process inside a run may make; ``None``: all."""
         self.noted = False
         """Whether it is recorded that it joined."""
+        self.role = ""
+        """The role of the database for which a process outside asks; empty if it asks for itself."""
         self.inside = ""
         """Why it has only these rights: the run that it belongs to, and how the hub knows."""
         self.awaited: dict[tuple[str, int], int] = {}
@@ -121,6 +124,11 @@ class Peer:
         """Whether it was notified that the session failed."""
         self.held: dict[str, str] = {}
         """Messages a foreign process holds: id and mailbox."""
+
+    @property
+    def signature(self) -> str:
+        """Who asks, as the journal has it: a role of the database, or a process."""
+        return signed("", self.role) or self.name
 
 
 class Line:

@@ -139,6 +139,8 @@ class Hello(Frame, tag="hello"):
     incarnation: int = 0
     pid: int = 0
     token: str = ""
+    by: str = ""
+    """The role of the database whose requests come over this connection, if they come from there."""
 
 
 class Step(Frame, tag="step"):

@@ -73,6 +73,10 @@ PARENT_OF_WORKERS: Final = "parent of workers"
 PARENT_OF_COMMANDS: Final = "parent of commands"
 
 
+_ROLE: Final = " (role "
+"""Between a name and a role; no process gives itself a name with this in it."""
+
+
 NO_RIGHTS: Final[frozenset[str]] = frozenset()
 
 
@@ -134,6 +138,19 @@ class Process(msgspec.Struct, omit_defaults=True):
     """When the step began: microseconds since 1970, UTC."""
     left_s: float | None = None
     """Seconds until its deadline."""
+
+
+def signed(by: str, role: str) -> str:
+    """Who asks, as the journal has it: the name that a process gives itself, and the role that the database has checked.
+
+    Args:
+        by: The name.
+        role: The role; empty if the request came through no database.
+    """
+    name = by.partition(_ROLE)[0].removeprefix("role ")
+    if not role:
+        return name
+    return f"{name}{_ROLE}{role})" if name else f"role {role}"
 
 
 def new_request_id() -> str:

@@ -66,7 +66,7 @@ class Left(msgspec.Struct, omit_defaults=True):
     key: str = ""
     """The key of the message, if its sender has given it one."""
     by: str = ""
-    """The person who answers."""
+    """Who answers, or the role of the database that has sent the message."""
     seal: str = ""
     """Shows that ``bartack`` wrote it for this run."""
 
@@ -81,7 +81,7 @@ class FoundFile(NamedTuple):
     left: Left
 
 
-def leave_message(run: RunDir, mailbox: str, request: str, value: bytes, key: str = "") -> None:
+def leave_message(run: RunDir, mailbox: str, request: str, value: bytes, key: str = "", by: str = "") -> None:
     """Leave a message for the next process that runs the run.
 
     Args:
@@ -90,6 +90,7 @@ def leave_message(run: RunDir, mailbox: str, request: str, value: bytes, key: st
         request: The id of the request.
         value: The message, as encoded JSON.
         key: The key of the message, if it has one: a later file with the same key replaces this one.
+        by: The role of the database that has sent it, if one has.
 
     Raises:
         PeerRefusedError: This process belongs to a run.
@@ -101,7 +102,7 @@ def leave_message(run: RunDir, mailbox: str, request: str, value: bytes, key: st
             key, "the key of a message for later may only contain letters, digits, '_', '-' and '.'"
         )
     check_outside(f"a message to {run.id}", run)
-    left = Left(value=msgspec.Raw(value), mailbox=mailbox, id=request, key=key)
+    left = Left(value=msgspec.Raw(value), mailbox=mailbox, id=request, key=key, by=by)
     _leave(run, f"m-{key or request}", left)
 
 

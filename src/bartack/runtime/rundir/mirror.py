@@ -19,7 +19,7 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.moments import iso_time
 from bartack.runtime.rundir.pipeline_transcript import FactTranscript, is_made_of_facts
 from bartack.runtime.rundir.shown import Shown
-from bartack.runtime.rundir.transcript import Transcript
+from bartack.runtime.rundir.transcript import Transcript, head_of
 from bartack.runtime.state.entries import FailureRecorded
 from bartack.runtime.state.run_state import State
 
@@ -158,10 +158,9 @@ class Mirror:
         self._transcript.repair(self._state.outputs)
 
     def _head(self) -> str:
-        """What the transcript begins with: which run of which project it is."""
-        run = self._state.run
-        assert run is not None
-        return f"bartack [run] {run.run} of {run.project or os.path.basename(run.workspace)}"
+        """What the transcript begins with."""
+        assert self._state.run is not None
+        return head_of(self._state.run, self._state.created_at)
 
     def _encode(self, content: msgspec.Struct) -> bytes:
         encoded = msgspec.json.encode(content)

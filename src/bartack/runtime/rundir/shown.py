@@ -12,8 +12,10 @@ class Shown(NamedTuple):
         channel: Where it comes from.
         worker: The path of the worker; empty if it concerns the run.
         text: The text itself.
+        at: When, in microseconds since 1970; 0: now.
     """
 
     channel: Literal["print", "log", "note", "out", "err"]
     worker: str
     text: str
+    at: int = 0

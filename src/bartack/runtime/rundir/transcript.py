@@ -45,7 +45,7 @@ class Transcript:
     Args:
         run: The run.
         file: Where it is.
-        head: Returns its first line.
+        head: Returns its first line, complete.
     """
 
     def __init__(self, run: KeptRun, file: Path, head: Callable[[], str]) -> None:
@@ -64,7 +64,8 @@ class Transcript:
             text = f"{shown.worker} [{shown.channel}] {_indented(shown.text)}"
         try:
             self._open()
-            self._write(_line(datetime.now(UTC), text))
+            at = datetime.fromtimestamp(shown.at / 1e6, UTC) if shown.at else datetime.now(UTC)
+            self._write(_line(at, text))
         except OSError:
             self._lost = True
 
@@ -110,7 +111,7 @@ class Transcript:
         self._fd = open_private(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         size = os.fstat(self._fd).st_size
         if size == 0:
-            self._write(_line(datetime.now(UTC), self._head()))
+            self._write(self._head())
         elif os.pread(self._fd, 1, size - 1) != b"\n":
             # A power cut has torn the last line. What it was is in the journal, if it was a text of a worker.
             os.ftruncate(self._fd, _end_of_lines(self._fd, size))
@@ -136,6 +137,52 @@ def count_outputs(file: Path) -> int:
         return 0
 
 
+def head_of(run: RunCreated, at: int) -> str:
+    """The line that a transcript begins with: which run of which project it is.
+
+    Args:
+        run: The run.
+        at: When it was created.
+    """
+    text = f"bartack [run] {run.run} of {run.project or os.path.basename(run.workspace)}"
+    return _line(datetime.fromtimestamp(at / 1e6, UTC), text)
+
+
+class JournalLines:
+    """Makes the lines of a transcript of the entries of a journal, as they come. A hub also notes what no journal has.
+
+    Attributes:
+        state: What the entries add up to.
+        has_facts: Whether the transcript is made from the journal alone.
+        head: The line that it begins with if there are texts; empty as long as there are none.
+
+    Args:
+        load: Gives the value of an entry.
+        texts: Also make the lines of a transcript that has more than the journal.
+    """
+
+    def __init__(self, load: Callable[[Entry], bytes | None], *, texts: bool = True) -> None:
+        self.state = State()
+        self.has_facts = False
+        self.head = b""
+        self._load = load
+        self._texts = texts
+        self._facts: FactLines | None = None
+
+    def take(self, entry: Entry) -> list[bytes]:
+        """The lines of the next entry, without the head."""
+        add_entry(self.state, entry)
+        if self._facts is None and entry.kind == RunCreated.kind and is_made_of_facts(self.state.run):
+            self.has_facts, self._facts = True, FactLines(self._load)
+        if self._facts is not None:
+            return [line.encode("utf-8", "replace") for line in self._facts.take([entry])]
+        if not self._texts or entry.kind != OutputWritten.kind:
+            return []
+        if not self.head and self.state.run is not None:
+            self.head = head_of(self.state.run, self.state.created_at).encode("utf-8", "replace")
+        return [_text_of(entry, self._load)]
+
+
 class RecordedTexts:
     """What the journal of a run has of its transcript; made by ``read_texts``.
 
@@ -147,23 +194,23 @@ class RecordedTexts:
     def __init__(self) -> None:
         self.state = State()
         self.has_facts = False
+        self._head = b""
         self._lines: list[bytes] = []
 
     def read(self, reader: JournalReader, *, texts: bool) -> None:
         """Read the journal once."""
-        facts: FactLines | None = None
+        made = JournalLines(reader.load_value, texts=texts)
+        self.state = made.state
         for entry in reader.read():
-            add_entry(self.state, entry)
-            if facts is None and entry.kind == RunCreated.kind and is_made_of_facts(self.state.run):
-                self.has_facts, facts = True, FactLines(reader.load_value)
-            if facts is not None:
-                self._lines += [line.encode("utf-8", "replace") for line in facts.take([entry])]
-            elif texts and entry.kind == OutputWritten.kind:
-                self._lines.append(_text_of(entry, reader))
+            self._lines += made.take(entry)
+        self.has_facts, self._head = made.has_facts, made.head
 
     def transcript(self, file: Path) -> bytes:
         """The complete transcript, whatever became of its file."""
-        return b"".join(self._lines) if self.has_facts else _merge(self._lines, file)[0]
+        if self.has_facts:
+            return b"".join(self._lines)
+        merged = _merge(self._lines, file)[0]
+        return merged if file.exists() else self._head + merged
 
     def lost(self, file: Path) -> list[str]:
         """The lines that are missing in the file of the transcript."""
@@ -232,9 +279,9 @@ def _records(file: Path) -> list[bytes]:
     return records
 
 
-def _text_of(entry: Entry, reader: JournalReader) -> bytes:
+def _text_of(entry: Entry, load: Callable[[Entry], bytes | None]) -> bytes:
     """The lines of a text that a worker has printed or logged."""
-    text: str = msgspec.json.decode(reader.load_value(entry) or b'""')
+    text: str = msgspec.json.decode(load(entry) or b'""')
     at = datetime.fromtimestamp(entry.at / 1e6, UTC)
     shown = _output(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
     return _line(at, shown).encode("utf-8", "replace")

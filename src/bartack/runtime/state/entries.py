@@ -201,6 +201,8 @@ class RunEnded(EntryData, frozen=True, gc=False):
 
     status: str
     reason: str = ""
+    by: str = ""
+    """The role of the database that has cancelled it, if one has."""
 
 
 class HubStopped(EntryData, frozen=True, gc=False):
@@ -819,6 +821,8 @@ class FailureRecorded(EntryData, frozen=True, gc=False):
     """How the run ends because of it, if it was cancelled or its program ended it. It is not resumed, whatever dies meanwhile."""
     reason: str = ""
     """Why it ends."""
+    by: str = ""
+    """The role of the database that has cancelled or failed it, if one has."""
 
 
 class WaitSlow(EntryData, frozen=True, gc=False):

@@ -456,12 +456,14 @@ class Timeline:
         self._note(at, "stopped", f"stopped: {data.reason}")
 
     def _run_ended(self, data: e.RunEnded, seq: int, at: int) -> None:
-        self._note(at, "ended", f"{data.status}{f': {data.reason}' if data.reason else ''}")
+        by = f" (by {data.by})" if data.by else ""
+        self._note(at, "ended", f"{data.status}{f': {data.reason}' if data.reason else ''}{by}")
 
     def _failed(self, data: e.FailureRecorded, seq: int, at: int) -> None:
         name = data.error.type.rpartition(":")[2]
         kind = "suppressed" if data.suppressed else "failed"
-        self._note(at, kind, f"{name}: {data.error.message}", data.worker)
+        by = f" (by {data.by})" if data.by else ""
+        self._note(at, kind, f"{name}: {data.error.message}{by}", data.worker)
 
     def _spawned(self, data: e.WorkerSpawned, seq: int, at: int) -> None:
         self.workers[data.path] = WorkerRecord(data.path, data.worker, "waiting", at)

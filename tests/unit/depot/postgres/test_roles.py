@@ -661,7 +661,7 @@ def test_a_user_submits_moves_and_removes_runs_and_a_node_runs_them(place: Place
     os.close(lease)
     reader = Team(Elsewhere(url_of(place, "red_reader")))
     assert directory.name in reader.ids()
-    assert reader.verify(directory.name, tmp_path / "seen") >= 1
+    assert reader.verify(directory.name).ok
     assert reader.stats().runs >= 1
     with pytest.raises(DepotRefusedError):
         PostgresRun(tmp_path / "seen" / directory.name, reader.database).forget()
@@ -670,3 +670,26 @@ def test_a_user_submits_moves_and_removes_runs_and_a_node_runs_them(place: Place
 
     assert PlacedRun(home).exists()
     assert directory.name not in reader.ids()
+
+
+# Requests.
+
+
+@pytest.mark.requirement("people-answer-permissions")
+def test_no_role_of_a_node_asks_anything_of_a_run(place: Place) -> None:
+    run, _ = place.owned("red_node", "red")
+    statement = "SELECT state FROM bartack.ask(%s, %s, %s, '{\"question\":\"q1\"}', '\"allow\"', '', 1, 60)"
+    for login in ("red_node", "other_red_node", "red_reader"):
+        for asks in ("answer", "cancel", "fail", "send"):
+            with pytest.raises(DepotRefusedError):
+                place(login).rows(statement, uuid4(), run, asks)
+        with pytest.raises(DepotRefusedError):
+            place(login).rows(
+                "INSERT INTO bartack.request (id, run, asks, args, asked_by) VALUES (%s, %s, 'answer', '{}', 'red_user')",
+                uuid4(),
+                run,
+            )
+    assert place.admin.rows("SELECT count(*) FROM bartack.request WHERE run = %s", run) == [(0,)]
+
+    assert place("red_user").rows(statement, uuid4(), run, "answer") == [("open",)]
+    assert place.admin.rows("SELECT asked_by FROM bartack.request WHERE run = %s", run) == [("red_user",)]

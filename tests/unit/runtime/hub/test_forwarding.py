@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from tests.descriptors import high_descriptors
 from tests.waiting import until
@@ -24,6 +25,7 @@ from bartack.runtime.client.connection import HubClient
 from bartack.runtime.hub.forwarding import RequestForwarder
 from bartack.runtime.protocol.requests import Request, new_request_id
 from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.timeline import Timeline
 
 PROGRAM = """\
 from bartack import Context, worker
@@ -227,3 +229,66 @@ def test_a_client_takes_another_way_when_no_process_answers_requests_any_more(pl
 
     assert place.database.asked == [], "it was taken back"
     assert place.run.wait(30).status == "cancelled"
+
+
+def by_of(place: Place, kind: str) -> list[object]:
+    return [entry.get("by") for entry in place.run.events() if entry["kind"] == kind]
+
+
+def ask(
+    place: Place, asks: str, args: Request, by: str, value: bytes | None = None, client: str = ""
+) -> None:
+    request = StoredRequest(new_request_id(), asks, msgspec.json.encode(args), value, client, 1, by)
+    place.database.ask(request)
+    until(lambda: request.id in place.database.settled, "the answer")
+    assert place.database.settled[request.id].state == "done"
+
+
+@pytest.mark.requirement("requests-name-the-role")
+def test_the_journal_has_the_role_that_asks_and_not_only_the_name_that_a_client_gives(place: Place) -> None:
+    place.forward()
+    for client in ("", "own"):
+        ask(place, "send", Request(mailbox="results"), "red", b"1", client)
+        ask(place, "send", Request(mailbox="results"), "blue", b"2", client)
+    assert by_of(place, "request.taken") == ["role red", "role blue"] * 2, (
+        "no connection is shared by two roles"
+    )
+    ask(place, "send", Request(mailbox="calls"), "red", b"3")
+    until(lambda: len(place.run.questions()) == 1, "the question")
+
+    claimed = Request(question="q1", by="role admin (role owner)")
+    ask(place, "answer", claimed, "red", b'"nothing"')
+
+    place.run.wait(30)
+    assert by_of(place, "step.finished")[-1] == "admin (role red)"
+
+
+@pytest.mark.requirement("requests-name-the-role")
+@pytest.mark.parametrize(
+    ("asks", "kinds"), [("cancel", ["session.failed", "run.ended"]), ("fail", ["session.failed"])]
+)
+def test_who_has_ended_a_run_is_a_role(place: Place, asks: str, kinds: list[str]) -> None:
+    place.forward()
+    ask(place, asks, Request(message="no need"), "red")
+    place.run.wait(30)
+
+    assert [by_of(place, kind) for kind in kinds] == [["role red"]] * len(kinds)
+    with place.dir.open_reader() as reader:
+        notes = {note.kind: note.text for note in Timeline.of(reader.read()).notes}
+    assert notes["failed"].endswith("no need (by role red)")
+
+
+@pytest.mark.requirement("requests-name-the-role")
+def test_what_was_left_for_a_run_that_rests_has_its_role(place: Place) -> None:
+    forwarder = place.forward()
+    place.run.interrupt()
+    until(lambda: not place.dir.is_active(), "the hub to end")
+    forwarder.close()
+    sent = StoredRequest(new_request_id(), "send", b'{"mailbox":"results"}', b"1", by="red")
+    place.database.ask(sent)
+    RequestForwarder(place.dir, place.database).leave()
+
+    place.database.owner = ""
+    place.run.resume()
+
+    until(lambda: by_of(place, "request.taken")[-1:] == ["role red"], "the message")

@@ -44,7 +44,9 @@ def full(room: int) -> Callable[[int, bytes], int]:
 
 
 def open_transcript(place: Path) -> Transcript:
-    return Transcript(RunDir(place), place / "transcript.txt", lambda: "bartack [run] of: nothing")
+    return Transcript(
+        RunDir(place), place / "transcript.txt", lambda: "10:00:00.000 bartack [run] of: nothing\n"
+    )
 
 
 def said(place: Path) -> list[str]:
