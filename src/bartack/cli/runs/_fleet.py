@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bartack.cli.app._database import open_team
 from bartack.cli.app._exit import Exit
-from bartack.cli.app._options import write_json
+from bartack.cli.app._options import name_database, write_json
 from bartack.cli.app._terminal import local_moment, printable, write_note
 from bartack.cli.live._watch import watch_run
 from bartack.errors import DepotError
@@ -61,6 +61,8 @@ def queue_for_nodes(
 def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
     """Show a run that is queued, until it has ended or a person leaves the view; only name it with ``detach``."""
     if not detach:
+        if run.where is not None:
+            name_database(run.where.on)
         return watch_run(run, view, "attach")
     with suppress(DepotError):
         run.open_reader().close()  # its journal comes here, by which commands find it in this workspace
