@@ -160,3 +160,31 @@ def test_a_node_of_a_database_reads_the_users_own_settings(
     opening = [[name in settings.environ for name in variables] for settings in nodes]
     assert opening == [[True, False], [True, True]], "variables of AWS open nothing where no bucket is named"
     assert (first.drain_s, second.drain_s) == (20.0, 0.0)
+
+
+@pytest.mark.requirement("node-command")
+def test_options_of_a_node_run_it_and_a_number_of_slots_is_taken_as_it_is(
+    call: Call, nodes: list[fleet.FleetSettings]
+) -> None:
+    url = new_database()
+
+    assert call("node", "--on", url, "--slots", "500", "--name", "alpha").returncode == 0
+    assert call("node", "run", "--on", url, "--max-runs", "300").returncode == 0
+
+    assert [settings.slots for settings in nodes] == [500, 300]
+    assert nodes[0].name == "alpha"
+    assert "Commands:" in call("node").stdout
+    assert "Commands:" in call("node", "--help").stdout
+
+
+@pytest.mark.requirement("node-command")
+def test_nodes_without_a_command_lists_them(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_database()
+
+    listed = call("nodes", "--on", url)
+    monkeypatch.setenv("BARTACK_ON", url)
+
+    assert "no node takes runs from this database" in listed.stdout
+    assert call("nodes").stdout == listed.stdout
+    assert call("nodes", "--json").stdout == "[]\n"
+    assert "Commands:" in call("nodes", "--help").stdout
