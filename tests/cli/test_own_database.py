@@ -14,9 +14,17 @@ from tests.postgres import cluster, new_database
 from bartack.cli.app._database import DatabaseOptions
 from bartack.cli.nodes._fleet import FleetOptions
 from bartack.config.load import load_config, own_settings_file
+from bartack.depot.postgres._database import Database
 from bartack.errors import ConfigError
 from bartack.node import fleet
 
+PROGRAM = """\
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> str:
+    return "done"
+"""
 GET_DUMPABLE, SET_DUMPABLE = 3, 4
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -160,3 +168,60 @@ def test_a_node_of_a_database_reads_the_users_own_settings(
     opening = [[name in settings.environ for name in variables] for settings in nodes]
     assert opening == [[True, False], [True, True]], "variables of AWS open nothing where no bucket is named"
     assert (first.drain_s, second.drain_s) == (20.0, 0.0)
+
+
+@pytest.mark.requirement("node-command")
+def test_options_of_a_node_run_it_and_a_number_of_slots_is_taken_as_it_is(
+    call: Call, nodes: list[fleet.FleetSettings]
+) -> None:
+    url = new_database()
+
+    assert call("node", "--on", url, "--slots", "500", "--name", "alpha").returncode == 0
+    assert call("node", "run", "--on", url, "--max-runs", "300").returncode == 0
+
+    assert [settings.slots for settings in nodes] == [500, 300]
+    assert nodes[0].name == "alpha"
+    assert "Commands:" in call("node").stdout
+    assert "Commands:" in call("node", "--help").stdout
+
+
+@pytest.mark.requirement("node-command")
+def test_nodes_without_a_command_lists_them(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_database()
+
+    listed = call("nodes", "--on", url)
+    monkeypatch.setenv("BARTACK_ON", url)
+
+    assert "no node takes runs from this database" in listed.stdout
+    assert call("nodes").stdout == listed.stdout
+    assert call("nodes", "--json").stdout == "[]\n"
+    assert "Commands:" in call("nodes", "--help").stdout
+
+
+@pytest.mark.requirement("named-run-in-own-database")
+def test_a_named_run_that_is_not_here_is_found_in_the_users_own_database(
+    call: Call, run: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = new_database()
+    Path("main.py").write_text(PROGRAM, encoding="utf-8")
+    assert run("run", "--on", url, "--here", "main.py").returncode == 0
+    ((name,),) = Database(url).shared.rows("SELECT id FROM bartack.run")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    named = str(name)
+
+    assert call("show", named).returncode == 7
+    monkeypatch.setenv("BARTACK_ON", url)
+
+    for words in (("status", named), ("show", named), ("log", named), ("show", named.removeprefix("run-"))):
+        found = call(*words)
+        assert found.returncode == 0, found.stderr
+    assert "completed" in call("status", named).stdout
+    assert "no run 'run-20200101'" in call("show", "run-20200101").stderr
+    assert call("show", "latest").returncode == 7, "only a run that is named"
+    assert call("show", named, "-C", ".").returncode == 7
+    monkeypatch.setenv("BARTACK_ON", cluster().url("missing_database"))
+    missing = call("show", named)
+    assert "your database was not searched" in missing.stderr
+    assert "[BT301]" in missing.stderr

@@ -167,7 +167,7 @@ class NodeConfig(Section, frozen=True):
     """The section ``node``: how the node of the user runs what is queued.
 
     Attributes:
-        max_runs: The most runs at a time; 0: as many as processors and memory allow.
+        max_runs: How many runs at a time; 0: two for each processor, as far as the memory allows.
         rest_after_s: A run that has nothing to do for longer than this has no process meanwhile.
         drain_s: How long a node of a database that is to end waits for steps in flight before it interrupts them.
         pools: The queues that a node of a database takes runs from.

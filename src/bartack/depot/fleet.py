@@ -218,7 +218,8 @@ class Fleet(Closing):
         """All runs that this node owns, as the database has it."""
         rows = self._session.rows(
             "SELECT o.run, r.id, r.team, o.fence, o.strikes, (extract(epoch FROM o.seen) * 1e6)::bigint "
-            "FROM bartack.node n JOIN bartack.owner o ON o.node = n.id JOIN bartack.run r ON r.no = o.run WHERE n.id = %s AND n.joined = %s",
+            "FROM bartack.node n JOIN bartack.owner o ON o.node = n.id JOIN bartack.run r ON r.no = o.run "
+            "WHERE n.id = %s AND n.joined = %s",
             *self.node.identity,
         )
         return [Taken(*row) for row in rows]

@@ -44,7 +44,7 @@ NO_PIDFD_S: Final = 1.0
 """The same where the system does not report the end of a process."""
 STOP_S: Final = 60.0
 """How long the hubs may take to shut down cleanly."""
-RUN_BYTES: Final = 1 << 30
+RUN_BYTES: Final = 1 << 29
 """Memory that one run with its agents is expected to need."""
 STOPPING_US: Final = 10 * SECOND_US
 """What was left for a run not longer than this before its hub was gone may have missed the hub."""
@@ -56,17 +56,17 @@ Say = Callable[[str], object]
 
 
 def choose_slots(most: int, processors: int, memory: int | None) -> int:
-    """How many runs to run at a time: two for each processor, as far as the memory allows.
+    """How many runs to run at a time: two for each processor, as far as the memory allows, unless the user has chosen a number.
+
+    That number is not limited: runs that wait for agents most of the time need few processors.
 
     Args:
-        most: Never more than these; 0: as many as there is room for.
+        most: The number that the user has chosen; 0: none.
         processors: How many there are.
         memory: Bytes that are left; ``None`` if that is not known.
     """
-    limits = [2 * processors]
-    limits += [] if memory is None else [memory // RUN_BYTES]
-    limits += [most] if most else []
-    return max(1, min(limits))
+    fits = 2 * processors if memory is None else min(2 * processors, memory // RUN_BYTES)
+    return most or max(1, fits)
 
 
 def new_node(slots: int, boot: str, clock: Clock) -> NodeFacts:

@@ -90,17 +90,18 @@ def end_all(stage: Stage) -> Callable[[Node], int | None]:
     [
         (0, 4, None, 8),
         (0, 4, 64, 8),
-        (0, 4, 3.9, 3),
+        (0, 4, 3.9, 7),
         (0, 4, 0.5, 1),
+        (0, 4, 0.2, 1),
         (0, 1, 64, 2),
         (1, 4, 64, 1),
         (5, 4, 64, 5),
-        (5, 4, 2, 2),
-        (100, 4, 64, 8),
-        (100, 4, None, 8),
+        (5, 4, 2, 5),
+        (100, 4, 64, 100),
+        (100, 4, None, 100),
     ],
 )
-def test_slots_are_limited_by_processors_memory_and_the_user(
+def test_slots_are_as_many_as_the_user_says_or_as_processors_and_memory_allow(
     most: int, processors: int, memory_gib: float | None, slots: int
 ) -> None:
     memory = None if memory_gib is None else int(memory_gib * 2**30)

@@ -130,6 +130,21 @@ class PlainGroup(click.Group):
         return list(self.commands)
 
 
+class DefaultGroup(PlainGroup):
+    """A group one of whose commands is meant where options come first."""
+
+    default: str
+    """The name of that command."""
+    is_bare = False
+    """Whether it is meant without any option, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        is_option = bool(args) and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx)
+        is_meant = is_option or (self.is_bare and not args)
+        return super().parse_args(ctx, [self.default, *args] if is_meant else args)
+
+
 class LazyGroup(PlainGroup):
     """The group whose commands are the lines of the table."""
 

@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from bartack.cli.app._grouped import grouped
-from bartack.cli.app._options import ON, ON_GIVEN, TOTAL
-from bartack.errors import DepotError, UsageError
+from bartack.cli.app._options import ON, ON_GIVEN, TOTAL, name_database
+from bartack.cli.app._terminal import printable, write_note
+from bartack.errors import DepotError, RunNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,6 +30,8 @@ INSECURE_HELP: Final = (
     "With --on: connect also where the connection is not encrypted or the server not checked."
 )
 _INSECURE_GIVEN: Final = "bartack.insecure"
+_ASKS_OWN: Final = "bartack.asks_own"
+"""In the context of a command: it can show runs of a database, and none was named."""
 _IN_QUEUE: Final = frozenset({"queued", "held"})
 """States of a run that nodes of a database are to run, in which none has it."""
 _AWAITED: Final = _IN_QUEUE | {"owned"}
@@ -273,6 +276,7 @@ def branches_of(state: State, wait: Wait | None) -> str:
 def _note_on(context: click.Context, parameter: click.Parameter, given: str) -> None:
     if given:
         context.meta[ON] = partial(show_runs_of, context, given)
+    context.meta[_ASKS_OWN] = not given
 
 
 def _note_insecure(context: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -330,3 +334,37 @@ def show_runs_of(context: click.Context, on: str) -> str:
     else:
         listed(team, runs)
     return str(shown_place(where))
+
+
+def find_in_own_database(missing: RunNotFoundError) -> RunDir | None:
+    """Find a run that a person has named, and that is not on this machine, in the user's own database.
+
+    Args:
+        missing: The error of the search on this machine.
+
+    Returns:
+        ``None`` if it is not there either, or the command is not for runs of databases.
+    """
+    context = click.get_current_context(silent=True)
+    asked = missing.asked
+    if (
+        context is None
+        or not context.meta.get(_ASKS_OWN)
+        or missing.near
+        or asked in {"", "latest", ".", ".."}
+    ):
+        return None
+    on = "" if os.sep in asked else own_database()
+    if not on:
+        return None
+    from bartack.runtime.client.databases import find_run_on  # noqa: PLC0415 - most runs are on this machine
+
+    try:
+        found = find_run_on(on, asked, insecure=bool(context.meta.get(_INSECURE_GIVEN)))
+    except RunNotFoundError:
+        return None
+    except DepotError as error:
+        write_note(f"your database was not searched: {printable(error.message)}")
+        return None
+    name_database(on)
+    return found

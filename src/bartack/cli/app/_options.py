@@ -36,6 +36,13 @@ def with_on(command: str) -> str:
     return command if on is None else f"{command} --on {shlex.quote(on)}"
 
 
+def name_database(on: str) -> None:
+    """Let what is shown from now on name this database in commands for its runs; see ``with_on``."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[ON_GIVEN] = on
+
+
 def _find_workspace(context: click.Context, parameter: click.Parameter, given: str) -> str:
     """The named workspace, else the nearest directory upwards with a bartack.toml, else the current directory."""
     if ON in context.meta:

@@ -99,6 +99,8 @@ def locate_or_newest(asked: str, workspace: str) -> RunDir:
 def locate(asked: str, workspace: str) -> RunDir:
     """Find the run that a name stands for: in the workspace, else by its id or a unique prefix in all workspaces of the user.
 
+    A command that can show runs of a database looks in the user's own one last.
+
     Raises:
         RunNotFoundError: No run matches, or several do.
     """
@@ -109,7 +111,15 @@ def locate(asked: str, workspace: str) -> RunDir:
             raise
         from bartack.runtime.client.everywhere import find_elsewhere  # noqa: PLC0415 - most runs are in the workspace
 
-        placed = find_elsewhere(missing)
+        try:
+            placed = find_elsewhere(missing)
+        except RunNotFoundError as error:
+            from bartack.cli.app._database import find_in_own_database  # noqa: PLC0415 - likewise
+
+            there = find_in_own_database(error)
+            if there is None:
+                raise
+            return there
         write_note(f"{placed.run.id} is a run of {printable(placed.workspace)}")
         return placed.run
     if asked == "latest":

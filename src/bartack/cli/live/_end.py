@@ -13,10 +13,10 @@ from bartack.cli.app._runs import describe_rest, iso, load_value, open_questions
 from bartack.cli.app._terminal import Colour, Screen, human_time, printable, printable_lines, usd_text
 from bartack.cli.live._answer import expected
 from bartack.cli.live._views import put_event
-from bartack.cli.look._failure import write_failure
+from bartack.cli.look._failure import write_decision, write_failure
 from bartack.errors import BartackError
 from bartack.runtime.client.again import last_answer
-from bartack.runtime.protocol.remedies import known_error, needs_update, spent_setting
+from bartack.runtime.protocol.remedies import known_error
 from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
@@ -98,14 +98,7 @@ def _write_failed(screen: Screen, run: RunDir, state: State, took: str) -> None:
     _write_kept(screen, state)
     if state.run is not None and state.run.worker == PIPELINE:
         _write_report(screen, run)
-    if any(worker.in_doubt for worker in state.workers.values()):
-        screen.line("  find out whether that step happened, then choose:")
-        screen.line(f"    {with_on(f'bartack resume {run.id}')} --unknown retry | done VALUE | fail")
-    elif state.failure is not None and needs_update(state.failure.error):
-        screen.line(f"  fix the program, then: {with_on(f'bartack resume {run.id} --update')}")
-    elif state.failure is not None and (setting := spent_setting(state.failure.error)):
-        screen.line(f"  to raise the budget: {with_on(f'bartack resume {run.id}')} --set {setting}=AMOUNT")
-    else:
+    if not write_decision(screen, run.id, state):
         _write_hint(screen, run, "fix the cause, then")
         _suggest_again(screen, run, state)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from bartack.cli.app._options import with_on
 from bartack.cli.app._runs import short_path
 from bartack.cli.app._terminal import Screen, printable
 from bartack.runtime.protocol.frames import ErrorData, Site, StackLine
-from bartack.runtime.protocol.remedies import known_error
+from bartack.runtime.protocol.remedies import known_error, needs_update, spent_setting
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
 
@@ -138,7 +139,8 @@ def write_failure(screen: Screen, run: RunDir, state: State) -> None:
         screen.line(f"  and {state.suppressed} more failed after it")
     known = known_error(failure.error)
     if known is not None:
-        remedy = re.sub(r"\bRUN\b", run.id, known.remedy)
+        resume = f"bartack resume {run.id}"
+        remedy = re.sub(r"\bRUN\b", run.id, known.remedy).replace(resume, with_on(resume))
         screen.line(f"  {screen.paint('help', 'bold')}: {printable(remedy)}")
         screen.line(f"  {screen.paint('more', 'bold')}: bartack explain {known.code}")
 
@@ -155,3 +157,18 @@ def _chain(screen: Screen, text: FailureText, state: State, path: str) -> Iterat
         if worker.site is not None:
             yield from text.site(worker.site, as_recorded=worker.seq > state.pinned_seq, indent="    ")
         worker = above
+
+
+def write_decision(screen: Screen, run_id: str, state: State) -> bool:
+    """Write what a person has to decide before a failed run is resumed, if that can be known; returns whether it is."""
+    resume = f"bartack resume {run_id}"
+    if state.undecided:
+        screen.line("  find out whether that step happened, then choose:")
+        screen.line(f"    {with_on(resume)} --unknown retry | done VALUE | fail")
+    elif state.failure is not None and needs_update(state.failure.error):
+        screen.line(f"  fix the program, then: {with_on(f'{resume} --update')}")
+    elif state.failure is not None and (setting := spent_setting(state.failure.error)):
+        screen.line(f"  to raise the budget: {with_on(resume)} --set {setting}=AMOUNT")
+    else:
+        return False
+    return True

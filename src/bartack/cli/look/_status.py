@@ -45,7 +45,7 @@ from bartack.cli.app._terminal import (
     usd_text,
     write_note,
 )
-from bartack.cli.look._failure import write_failure
+from bartack.cli.look._failure import write_decision, write_failure
 from bartack.cli.look._reading import FactsBeside, read_progress_of
 from bartack.core.clock import SystemClock
 from bartack.depot import user_depot
@@ -385,10 +385,10 @@ def show_run(screen: Screen, run: RunDir, state: State, progress: Progress | Non
     if facts.failure is not None and facts.status == "failed":
         screen.line()
         write_failure(screen, run, state)
-    _write_next(screen, facts)
+    _write_next(screen, facts, state)
 
 
-def _write_next(screen: Screen, facts: RunFacts) -> None:
+def _write_next(screen: Screen, facts: RunFacts, state: State) -> None:
     """Write the command to type next, if one is needed."""
     resume = with_on(f"bartack resume {facts.run}")
     if facts.status == "waiting" and facts.questions:
@@ -402,7 +402,8 @@ def _write_next(screen: Screen, facts: RunFacts) -> None:
         facts.status == "waiting" and not (facts.pid or facts.node)
     ):
         screen.line()
-        screen.line(resume)
+        if facts.status != "failed" or not write_decision(screen, facts.run, state):
+            screen.line(resume)
 
 
 def _write_head(screen: Screen, facts: RunFacts) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._app import DefaultGroup
 from bartack.cli.app._database import INSECURE_HELP, ON_HELP, on_option, open_named, open_team, own_database
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._grouped import grouped
@@ -232,9 +232,19 @@ def own_labels() -> tuple[str, ...]:
 _insecure = click.option("--insecure", is_flag=True, help=INSECURE_HELP)
 
 
-@click.group(cls=PlainGroup, short_help="List and drain the nodes of a database.")
+class NodesGroup(DefaultGroup):
+    """Without a command the nodes are listed."""
+
+    default = "list"
+    is_bare = True
+
+
+@click.group(cls=NodesGroup, short_help="List and drain the nodes of a database.")
 def nodes() -> None:
-    """List and drain the nodes that take runs from a database: 'bartack node run --on DATABASE' starts one."""
+    """List and drain the nodes that take runs from a database: 'bartack node run --on DATABASE' starts one.
+
+    Without a command it lists them.
+    """
 
 
 @nodes.command("list", short_help="List the nodes of a database.")

@@ -10,7 +10,7 @@ from functools import partial
 
 import click
 
-from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._app import DefaultGroup
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
@@ -22,19 +22,32 @@ from bartack.errors import NodeRunningError
 from bartack.node import ensure_node, node_log, stop_node, trim_log
 
 
-@click.group(cls=PlainGroup, short_help="Run what is queued, without a terminal.")
+class NodeGroup(DefaultGroup):
+    """Options of the node without a command run it."""
+
+    default = "run"
+
+
+@click.group(cls=NodeGroup, short_help="Run what is queued, without a terminal.")
 def node() -> None:
     """Run what is queued, without a terminal.
 
     There is one node per user. It starts with the first detached run and ends when nothing is left to do. It resumes what a crash
     or a reboot has interrupted; 'bartack node install' starts it at login.
+
+    'bartack node --on DATABASE' is 'bartack node run --on DATABASE': a node that takes runs from a database.
     """
 
 
 # Long because its options and its help are part of it; what it starts does the work.
 @node.command(short_help="Run the node in the foreground.")
 @click.option(
-    "--max-runs", type=click.IntRange(1), metavar="N", help="Run at most N runs at a time (node.max_runs)."
+    "--max-runs",
+    "--slots",
+    "max_runs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run at most N runs at a time (node.max_runs); by default two for each processor, as far as the memory allows.",
 )
 @click.option(
     "--idle", type=float, metavar="SECONDS", help="End when there has been nothing to do for this long."

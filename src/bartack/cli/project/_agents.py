@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from bartack.agents.protocol.messages import Role
-from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._app import DefaultGroup
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import is_given, json_option, workspace_option, write_json
 from bartack.cli.app._terminal import Screen, printable
@@ -26,13 +26,11 @@ NONE: Final = "No agent is configured. Name one in bartack.toml, under [agents.N
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
-class _Agents(PlainGroup):
-    """A group that lists the agents if it is called without a command."""
+class _Agents(DefaultGroup):
+    """Without a command the agents are listed."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See ``click.Command.parse_args``."""
-        plain = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if plain else args)
+    default = "list"
+    is_bare = True
 
 
 @click.group(cls=_Agents, short_help="List and check agents, or run a scripted one.")

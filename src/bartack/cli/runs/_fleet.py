@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bartack.cli.app._database import open_team, reason_in_queue, wait_of
 from bartack.cli.app._exit import Exit
-from bartack.cli.app._options import write_json
+from bartack.cli.app._options import name_database, write_json
 from bartack.cli.app._terminal import local_moment, printable, write_note
 from bartack.cli.live._watch import watch_run
 from bartack.errors import RunHeldError
@@ -70,6 +70,8 @@ def note_queued(run: RunDir, where: Elsewhere, queueing: Queueing) -> None:
 def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
     """Show a run that is for nodes, until it has ended or a person leaves the view; with ``detach`` only report where it is."""
     if not detach:
+        if run.where is not None:
+            name_database(run.where.on)
         return watch_run(run, view, "attach")
     bring_journal(run)
     place = _find_place(run)

@@ -33,7 +33,7 @@ from bartack.cli.app._runs import complete_run, locate, note_unreadable, workspa
 from bartack.cli.app._terminal import human_time, listed, printable, write_note
 from bartack.cli.live._choose import ViewName, choose_view, open_view, view_option
 from bartack.cli.live._end import put_result, write_end
-from bartack.cli.live._views import QuietView, View
+from bartack.cli.live._views import QuietView, View, put_event
 from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, detach_options
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config, load_kept_config
 from bartack.config.project import PATCHWORK
@@ -42,10 +42,11 @@ from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.depot.taken import KeyKnownError, Queueing
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.client.again import set_aside
+from bartack.runtime.client.deciding import Decisions, record_decisions
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import EXIT_CODES, check_resumable, drive
 from bartack.runtime.program.source import differences, pinned_files
-from bartack.runtime.program.update import update_program
+from bartack.runtime.program.update import SourceWorkspace, update_program
 from bartack.runtime.protocol.frames import TOGETHER
 from bartack.runtime.rundir.find import (
     TERMINAL,
@@ -529,8 +530,9 @@ def resume(
     With --all the command queues the interrupted runs of all your workspaces for the node, also those that Ctrl-C has stopped, and
     those that wait with a stored answer. It lists the runs first and asks. A cancelled run is never resumed.
 
-    With --on DATABASE the command gives a run of that database back to its nodes, also one that is held. With --here it resumes
-    the run on this machine, in this workspace, wherever it ran before. A run for nodes that was submitted here needs no --on.
+    With --on DATABASE the command gives a run of that database back to its nodes, also one that is held. What the options decide is
+    recorded first, on any machine. With --here it resumes the run on this machine, in this workspace, wherever it ran before. A run
+    for nodes that was submitted here needs no --on.
     """
     every.check()
     shown = Shown(choose_view(view, "bartack resume", as_json=as_json), wait)
@@ -554,13 +556,13 @@ def resume(
     check_run_as(found, state.run, run_as)
     is_here = where is None or not kept.is_for_nodes
     place, config = _bring(found, state, place, sets) if is_here else (place, load_config(Path(place)))
-    if where is not None and kept.is_for_nodes and (decision is not None or accept_loss or sets):
-        raise UsageError("bartack resume", "--unknown, --accept-loss and --set are decided here: add --here")
     if again is not None:
         _set_aside(found, again, accept_loss=accept_loss)
-    _update(found, state, program, wanted=update, accept_loss=accept_loss)
+    sources = None if is_here else place
+    _update(found, state, program, sources, wanted=update, accept_loss=accept_loss)
     if where is not None and kept.is_for_nodes:
-        check_resumable(found, read_state(found) if again is not None else state, None)
+        _record(found, Decisions(unknown=decision, sets=sets, accept_loss=accept_loss), as_json=shown.as_json)
+        check_resumable(found, read_state(found) if again is not None else state, decision)
         return _give_to_nodes(found, where, kept, shown, detach=detach)
     if detach:
         if decision is not None or accept_loss:
@@ -574,6 +576,17 @@ def resume(
         drive_it = partial(_drive, found, config, opened, decision, place, as_json=shown.as_json)
         code = drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
     return _left(found, config, opened, code)
+
+
+def _record(run: RunDir, decisions: Decisions, *, as_json: bool) -> None:
+    """Record what was decided for the node that continues the run, and report what it continues without."""
+    lost = record_decisions(run, decisions)
+    if lost is None:
+        return
+    for event in lost.events() if as_json else ():
+        put_event(event)
+    for note in lost.notes() if not as_json else ():
+        write_note(printable(note))
 
 
 def _bring(run: RunDir, state: State, place: str, sets: Sequence[str]) -> tuple[str, Config]:
@@ -632,15 +645,26 @@ def _set_aside(run: RunDir, again: str, *, accept_loss: bool) -> None:
     write_note(f"set aside: the outcome of {printable(done.step)}{more}; files are not rolled back")
 
 
-def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, accept_loss: bool) -> None:
-    """Replace the recorded program by the current source, if requested and if it matches the recorded steps."""
+def _update(
+    run: RunDir, state: State, program: str | None, sources: str | None, *, wanted: bool, accept_loss: bool
+) -> None:
+    """Replace the recorded program by the current source, if requested and if it matches the recorded steps.
+
+    Args:
+        run: The run.
+        state: What its journal adds up to.
+        program: Where the source is, if it is not where it was.
+        sources: The workspace on this machine that has the source, if a node continues the run in another one.
+        wanted: Whether that is requested, also without a ``program``.
+        accept_loss: Whether the loss of entries is accepted, too.
+    """
     if not wanted and program is None:
-        _warn_of_changes(run, state)
+        _warn_of_changes(run, state, sources)
         return
     if accept_loss:
         problem = "resume with --accept-loss alone first; --update and --program come after it"
         raise UsageError("bartack resume", problem)
-    checked = update_program(run, None if program is None else Path(program))
+    checked = update_program(run, None if program is None else Path(program), sources)
     write_note(_matches(checked))
 
 
@@ -720,9 +744,14 @@ def _decision(text: str) -> UnknownDecision:
     return UnknownDecision(choice, Value(msgspec.Raw(encoded)))
 
 
-def _warn_of_changes(run: RunDir, state: State) -> None:
+def _warn_of_changes(run: RunDir, state: State, sources: str | None) -> None:
     assert state.run is not None
-    changed = differences(pinned_files(run.program), Path(state.run.root), run.program)
+    root, files = Path(state.run.root), pinned_files(run.program)
+    if sources is not None:
+        root = SourceWorkspace(Path(sources), state.run.workspace).find(state.run.root)
+        if not any((root / name).exists() for name in files):
+            return  # the person who resumes it has no sources of it here
+    changed = differences(files, root, run.program)
     if changed:
         verb = "has" if len(changed) == 1 else "have"
         names = listed(printable(name) for name in changed)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bartack.runtime.state.entries import RunCreated
 
 
-def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
+def find_run_on(on: str, asked: str | os.PathLike[str], *, insecure: bool = False) -> RunDir:
     """The run of a database that is meant: an id, a unique beginning of one, or ``latest``.
 
     Raises:
@@ -31,7 +31,7 @@ def find_run_on(on: str, asked: str | os.PathLike[str]) -> RunDir:
     """
     from bartack.depot.team import Team  # noqa: PLC0415 - only runs in a database need it
 
-    where = load_elsewhere(on)
+    where = load_elsewhere(on, insecure=insecure)
     team = Team(where)
     return RunDir(team.show(team.find(os.fspath(asked)), shown_runs(where)))
 

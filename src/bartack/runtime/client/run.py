@@ -40,6 +40,7 @@ from bartack.runtime.client.databases import (
     queueing_of,
 )
 from bartack.runtime.client.dead_letters import open_letters
+from bartack.runtime.client.deciding import Decisions, record_decisions
 from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
 from bartack.runtime.client.sending import send_message
 from bartack.runtime.client.session import ForeignMailbox, Session
@@ -63,7 +64,7 @@ from bartack.runtime.state.entries import FailureRecorded
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.status import worker_status
 from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus, Timeline
-from bartack.runtime.state.worker_state import UnknownDecision
+from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value
 
 if TYPE_CHECKING:
     from bartack.runtime.rundir.receipts import Receipt
@@ -281,7 +282,7 @@ class Run(Closing):
         """Resume an interrupted or failed run.
 
         A run of the pipeline is resumed as ``bartack resume`` does it: with the workspace for itself, its receipts and settings.
-        A run for the nodes of a database is given back to them, without any of these options.
+        A run for the nodes of a database is given back to them with what was decided, which any machine may do.
 
         Args:
             update: Take the program's source as it is now; it must match its recorded steps.
@@ -290,12 +291,13 @@ class Run(Closing):
             value: With ``done``: its outcome.
             again: Execute this step again, ``path:n`` or ``n`` of the first worker: its recorded outcome is set aside, with all
                 that followed from it.
-            workspace: Where its workspace is, if it is not where it was.
+            workspace: Where its workspace is, if it is not where it was. Of a run for nodes: with ``update``, where its source is,
+                if that is not in the workspace of this process.
             sets: Settings that hold for this run from now on, each ``section.key=value``.
 
         Raises:
             ConfigError: A setting cannot be used, or cannot change any more.
-            UsageError: A node is to resume it, and an option was given.
+            UsageError: A node is to resume it, and a workspace was given without ``update``.
             WorkspaceBusyError: Another run of the pipeline works in its workspace.
             JournalLockedError: Another process runs it.
             ResumeRefusedError: It has ended for good, needs a decision first, or cannot execute the step again.
@@ -307,10 +309,10 @@ class Run(Closing):
             ForeignRunError: It came from elsewhere, and is not trusted.
         """
         if self._is_for_nodes or self._run.is_for_nodes():
-            if update or program or unknown or again or workspace or sets:
-                raise UsageError("resume", "a node resumes the run, so no option can be given")
-            check_resumable(self._run, read_state(self._run), None)
-            give_to_nodes(self._run)
+            if again is not None:
+                set_aside(self._run, again)
+            self._take_source(program, workspace, wanted=update or program is not None)
+            self._give_back(unknown, value, sets)
             return
         if self._run.is_active():
             check_continues(self._run, self._run.owner_pid(), join_limit_s())
@@ -326,6 +328,31 @@ class Run(Closing):
         check_resumable(self._run, read_state(self._run), decision)
         given = None if workspace is None else os.fspath(workspace)
         start_hub(self._run, decision, encode(value) if unknown == "done" else b"", given, sets)
+
+    def _take_source(
+        self,
+        program: str | os.PathLike[str] | None,
+        workspace: str | os.PathLike[str] | None,
+        *,
+        wanted: bool,
+    ) -> None:
+        """Take the program of a run of nodes from a workspace of this machine, if that is wanted."""
+        if not wanted:
+            if workspace is not None:
+                raise UsageError("resume", "a node has the workspace of the run, so it cannot be given")
+            return
+        place = find_workspace(Path("." if workspace is None else workspace)).resolve()
+        update_program(self._run, None if program is None else Path(program), str(place))
+
+    def _give_back(self, unknown: str | None, value: object, sets: Sequence[str]) -> None:
+        """Record what was decided, and queue the run for the nodes of its database."""
+        decision = None
+        if unknown is not None:
+            outcome = Value(msgspec.Raw(encode(value))) if unknown == "done" else NO_VALUE
+            decision = UnknownDecision(unknown, outcome)
+        record_decisions(self._run, Decisions(unknown=decision, sets=sets))
+        check_resumable(self._run, read_state(self._run), decision)
+        give_to_nodes(self._run)
 
     def fork(self, at: str | int, *, update: bool = False) -> Run:
         """A new run that begins with the steps of this one; nothing is executed until it is resumed.

@@ -198,7 +198,7 @@ class Core(Desk):
 
         Args:
             dead_us: How long no hub was alive, by the clock on the wall: negative if that was set back meanwhile.
-            unknown: What to do with a step whose outcome is not known.
+            unknown: What to do with a step whose outcome is not known, if that is not recorded.
             orphans: The command lines of processes of an earlier hub that were killed, as people may see them.
         """
         self.prompts.previous_was_alive_until(max(self.state.last_at, self.now_us() - dead_us))
@@ -215,7 +215,7 @@ class Core(Desk):
         )
         items: list[tuple[e.EntryData, Value]] = [(moving(self.state, started), NO_VALUE)]
         for worker in failed:
-            items += _rewind(worker, unknown)
+            items += _rewind(worker, unknown or self.state.decided)
         self.turn.record(*items)
         self.turn.after_commit(Transition())
         if adopted:
@@ -473,11 +473,8 @@ def _adoption(count: int) -> str:
 
 def check_decided(run_id: str, state: State, unknown: UnknownDecision | None) -> None:
     """Raise if a run failed by a step whose outcome is unknown, and no decision was made on it."""
-    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
-    if undecided and unknown is None:
-        reason = (
-            f"the outcome of {undecided[0]}'s last step is unknown; choose retry, done or fail with --unknown"
-        )
+    if state.undecided and unknown is None:
+        reason = f"the outcome of {state.undecided}'s last step is unknown; choose retry, done or fail with --unknown"
         raise ResumeRefusedError(run_id, reason)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from bartack.config.project import project_root
 from bartack.core.share import share_tree
 from bartack.errors import BartackError, ReplayMismatchError, ResumeRefusedError
+from bartack.journal import Journal
 from bartack.runtime.program.check import check_sources
 from bartack.runtime.program.environment import read_lock
 from bartack.runtime.program.inspect import probe
@@ -24,12 +25,13 @@ from bartack.runtime.rundir.run_as import account_of, share_run
 from bartack.runtime.state import entries as e
 
 
-def update_program(run: RunDir, source: Path | None = None) -> int:
+def update_program(run: RunDir, source: Path | None = None, workspace: str | None = None) -> int:
     """Let a run continue with the source as it is now; returns how many recorded steps were checked against it.
 
     Args:
         run: The run, which must not be active.
         source: Another file to take the program from; else the one that the run was started from.
+        workspace: Where the sources of its workspace are on this machine, if the run itself is on another one.
 
     Raises:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
@@ -43,15 +45,17 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
     """
     check_outside(f"changing the program of {run.id}", run)
     with own_journal(run) as journal:
+        run.bring_here()  # another machine may have changed it since it came here
         state = load_state(run, journal)
         assert state.run is not None
-        file = Path(source or state.run.program).resolve()
-        workspace = Path(run.workspace(state))
+        recorded = state.run.workspace if workspace else ""
+        here = SourceWorkspace(Path(run.workspace(state, workspace)), recorded)
+        file = Path(source or here.find(state.run.program)).resolve()
         module, _, name = state.run.worker.partition(":")
-        root = project_root(file, workspace, module)
+        root = project_root(file, here.path, module)
         account = account_of(run, state.run)
         request = ProbeRequest(str(file), str(root), name, call=CallArgs(), module=module)
-        result = probe(request, workspace, account)
+        result = probe(request, here.path, account)
         if result.worker.partition(":")[2] != name:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         folder = os.path.relpath(file.parent, root)
@@ -64,26 +68,50 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         if account is not None:
             account = share_run(run, account)
             share_tree(run.path / waiting, account.groups[-1])
-        place, seed = str(workspace), state.run.seed
+        place, seed = str(here.path), state.run.seed
         report = check_replay(
             run, run.path / waiting, str(root), folder, seed, place, account=account, paths=result.paths
         )
         if report.differences:
             shutil.rmtree(run.path / waiting, ignore_errors=True)
             raise _refusal(run.id, report.differences[0])
-        pinned = e.ProgramPinned(
-            program=str(file),
-            root=str(root),
-            environment=result.environment,
-            waiting=waiting,
-            paths=result.paths,
-        )
-        run.keep_program()  # other machines need both: this process may be killed before or after the commit
-        journal.stage(e.draft(pinned))
-        journal.commit()
-        finish_update(run.path, waiting)
-        run.keep_program()
+        program, top = here.as_recorded(file), here.as_recorded(root)
+        pinned = e.ProgramPinned(program, top, result.environment, waiting, result.paths)
+        _record(run, journal, pinned)
     return report.steps
+
+
+def _record(run: RunDir, journal: Journal, pinned: e.ProgramPinned) -> None:
+    """Record that the run has another program, which is beside the one that it has, and put it in its place."""
+    run.keep_program()  # other machines need both: this process may be killed before or after the commit
+    journal.stage(e.draft(pinned))
+    journal.commit()
+    finish_update(run.path, pinned.waiting)
+    run.keep_program()
+
+
+class SourceWorkspace:
+    """The workspace of a run on this machine, with the sources of its program, and where the run itself has it.
+
+    Args:
+        path: Where it is on this machine.
+        recorded: Where it is for the run; empty: there, too.
+    """
+
+    def __init__(self, path: Path, recorded: str) -> None:
+        self.path = path
+        self._recorded = Path(recorded) if recorded else path
+
+    def find(self, file: str) -> Path:
+        """The file on this machine that the run has at this place."""
+        path = Path(file)
+        inside = path.is_relative_to(self._recorded)
+        return self.path / path.relative_to(self._recorded) if inside else path
+
+    def as_recorded(self, path: Path) -> str:
+        """Where the run has what is at this place on this machine."""
+        inside = path.is_relative_to(self.path)
+        return str(self._recorded / path.relative_to(self.path) if inside else path)
 
 
 def _refusal(run_id: str, first: Difference) -> BartackError:

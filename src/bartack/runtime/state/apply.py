@@ -46,6 +46,7 @@ from bartack.runtime.state.worker_state import (
     AskedQuestion,
     ToolRecord,
     ToolRun,
+    UnknownDecision,
     Value,
     WorkerState,
     is_unknown,
@@ -121,12 +122,17 @@ def _clock_set(state: State, data: e.ClockSet, seq: int, at: int, value: Value) 
     state.dead_us += data.by_us
 
 
+def _run_decided(state: State, data: e.RunDecided, seq: int, at: int, value: Value) -> None:
+    state.decided = UnknownDecision(data.choice, value)
+
+
 def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
     state.hub = data.hub
     state.kept_usd, state.kept_answers = state.spent_usd, state.answers_paid
     state.dead_us += data.dead_us
     state.stopped = ""
     state.rests_until, state.rests_for = 0, ""
+    state.decided = None
     state.failure = None
     state.failed_at = 0
     state.suppressed = 0
@@ -642,6 +648,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.WorkspacePrepared: _for_people,
     e.ClockSet: _clock_set,
     e.ProgramPinned: _program_pinned,
+    e.RunDecided: _run_decided,
     e.HubStarted: _hub_started,
     e.RunEnded: _run_ended,
     e.HubStopped: _hub_stopped,

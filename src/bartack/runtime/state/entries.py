@@ -164,6 +164,18 @@ class WorkspacePrepared(EntryData, frozen=True, gc=False):
     took_us: int = 0
 
 
+class RunDecided(EntryData, frozen=True, gc=False):
+    """A person has decided about steps with an unknown outcome while no hub ran the run. Its value, with ``done``: the outcome.
+
+    The next hub acts on the last one of these. Each can be replaced by another one until then.
+    """
+
+    kind = "run.decided"
+
+    choice: str
+    """``retry``, ``done`` or ``fail``."""
+
+
 class HubStarted(EntryData, frozen=True, gc=False):
     """A hub runs the run from here on: the first one, or one that resumes it."""
 

@@ -25,6 +25,7 @@ from bartack.runtime.state.worker_state import (
     AskedQuestion,
     OpenStep,
     StepKey,
+    UnknownDecision,
     Value,
     WorkerState,
     is_unknown,
@@ -58,6 +59,8 @@ class State:
     kept_answers = 0
     kept_usd = 0.0
     """How many answers were paid before the last hub began, which did not pay them again, and what they cost."""
+    decided: UnknownDecision | None = None
+    """What the next hub does with steps whose outcome is not known."""
 
     def __init__(self) -> None:
         self.run: e.RunCreated | None = None
@@ -120,6 +123,12 @@ class State:
         if self.stopped:
             return "interrupted"
         return "waiting" if self.questions else "running"
+
+    @property
+    def undecided(self) -> str:
+        """The first worker that failed by a step whose outcome is unknown, on which nothing was decided; empty if there is none."""
+        in_doubt = (worker.path for worker in self.workers.values() if worker.in_doubt)
+        return next(in_doubt, "") if self.decided is None else ""
 
     @property
     def run_id(self) -> str:

@@ -397,12 +397,16 @@ def is_unknown(error: ErrorData) -> bool:
     return error.type.endswith(":OutcomeUnknownError")
 
 
-class UnknownDecision:
-    """What a person decided of a step whose outcome is not known: do it again, take it as done, or let it fail."""
+class UnknownDecision(NamedTuple):
+    """What a person decided of a step whose outcome is not known: do it again, take it as done, or let it fail.
 
-    def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
-        self.choice = choice
-        self.value = value
+    Attributes:
+        choice: ``retry``, ``done`` or ``fail``.
+        value: With ``done``: its outcome.
+    """
+
+    choice: str
+    value: Value = NO_VALUE
 
 
 class Recorded(NamedTuple):

@@ -18,12 +18,15 @@ from tests.unit.runtime.stage import (
 )
 
 from bartack.errors import ResumeRefusedError
+from bartack.journal.memory import MemoryJournal
 from bartack.runtime.hub.launch import check_resumable
 from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import UnknownDecision, Value
 
 
@@ -201,6 +204,25 @@ def test_an_unknown_outcome_may_be_decided_as_done() -> None:
     main = stage.again(unknown=UnknownDecision("done", Value(raw({"status": 0}))))
 
     assert [(past.step, plain(past.v)) for past in main.past] == [("shell", {"status": 0})]
+
+
+@pytest.mark.requirement("fleet-decisions")
+def test_the_last_recorded_decision_counts_for_the_next_hub_only(tmp_path: Path) -> None:
+    stage = Stage()
+    unknown_failure(stage)
+    with MemoryJournal(stage.store, take_over=True, clock=stage.clock) as journal:
+        journal.stage(e.draft(e.RunDecided(choice="retry")))
+        journal.stage(e.draft(e.RunDecided(choice="done"), raw({"status": 0})))
+        journal.commit()
+        state = State()
+        apply_all(state, journal.read())
+
+    check_resumable(RunDir(tmp_path), state, None)
+    assert state.undecided == ""
+    main = stage.again()
+
+    assert [(past.step, plain(past.v)) for past in main.past] == [("shell", {"status": 0})]
+    assert stage.core.state.decided is None
 
 
 def test_an_unknown_outcome_may_be_decided_to_be_tried_again() -> None:
