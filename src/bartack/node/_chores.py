@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,6 +22,7 @@ from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
 from bartack.depot.chores import Chore
 from bartack.depot.timetable import FleetSchedule, Timetable
+from bartack.depot.upkeep import Upkeep
 from bartack.errors import DepotSchemaError, DepotUnavailableError, TreeLockedError
 from bartack.node._cron import next_time
 from bartack.runtime.hub.planned import first_entries
@@ -49,6 +50,8 @@ WORKSPACES: Final = "work"
 Say = Callable[[str], object]
 PutAside = Callable[[Path], Path | None]
 """Renames the directory of a run; ``None`` if the node owns the run."""
+FindHeld = Callable[[Sequence[str]], Collection[str]]
+"""Returns which of some runs are held."""
 
 
 class Worker(Protocol):
@@ -162,7 +165,11 @@ class Chores(Closing):
         keep_pauses(self._pauses, {name: Paused(*paused) for name, paused in found.items()}, self._clock)
 
     def _tidy(self) -> None:
-        remove_lost(self._runs, self._put_aside, self._clock.now_us())
+        remove_lost(self._runs, self._put_aside, self._clock.now_us(), self._find_held)
+
+    def _find_held(self, ids: Sequence[str]) -> Collection[str]:
+        found = Upkeep(self._team).waits_of(ids)
+        return {run_id for run_id, wait in found.items() if wait.state == "held"}
 
     def _tidy_environments(self) -> None:
         self._remove_unused(self._clock.now_us())
@@ -183,15 +190,19 @@ def put_run_aside(directory: Path) -> Path:
     return directory.rename(directory.with_name(f"{LOST}{directory.name}"))
 
 
-def remove_lost(runs: Path, put_aside: PutAside, now_us: int) -> list[str]:
-    """Remove the directories and workspaces of runs that the node has not owned for a day; they are in the database."""
-    gone: list[str] = []
+def remove_lost(runs: Path, put_aside: PutAside, now_us: int, find_held: FindHeld) -> list[str]:
+    """Remove the directories and workspaces of runs that the node has not owned for a day; they are in the database.
+
+    Those of a held run stay until a person has decided: they may have entries that the database has lost.
+    """
+    old: list[Path] = []
     for path in sorted(runs.iterdir()) if runs.is_dir() else ():
         if path.name.startswith(LOST):
             shutil.rmtree(path, ignore_errors=True)  # a node was killed here
-        elif path.name.startswith("run-") and _is_old(path, now_us) and _remove(path, put_aside):
-            gone.append(path.name)
-    return gone
+        elif path.name.startswith("run-") and _is_old(path, now_us):
+            old.append(path)
+    held = find_held([path.name for path in old])
+    return [path.name for path in old if path.name not in held and _remove(path, put_aside)]
 
 
 def _is_old(path: Path, now_us: int) -> bool:

@@ -283,6 +283,7 @@ def test_only_a_steady_node_buries(yard: Yard) -> None:
     assert yard.state(run_id) == "queued"
 
 
+@pytest.mark.requirement("fleet-strikes")
 def test_a_run_that_takes_three_nodes_down_is_held_until_a_person_gives_it_back(yard: Yard) -> None:
     run_id = yard.submit()
     watcher = yard.node("watcher", pools=("none",))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
 from bartack.agents.pauses import Pause
@@ -131,6 +132,11 @@ def made(runs: Path, name: str, age_us: int) -> Path:
     return path
 
 
+def find_none(ids: Sequence[str]) -> Sequence[str]:
+    """No run is held."""
+    return ()
+
+
 @pytest.mark.requirement("fleet-lost-directories")
 def test_directories_of_runs_that_the_node_lost_a_day_ago_are_removed(tmp_path: Path) -> None:
     old, owned = made(tmp_path, "run-old", KEPT_US + 1), made(tmp_path, "run-owned", 2 * KEPT_US)
@@ -141,7 +147,7 @@ def test_directories_of_runs_that_the_node_lost_a_day_ago_are_removed(tmp_path: 
     def put_aside(path: Path) -> Path | None:
         return None if path == owned else path.rename(path.with_name(f"{LOST}{path.name}"))
 
-    assert remove_lost(tmp_path, put_aside, NOW_US) == [old.name]
+    assert remove_lost(tmp_path, put_aside, NOW_US, find_none) == [old.name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-owned", "run-young", "something"]
 
 
@@ -157,10 +163,50 @@ def test_the_workspace_and_the_worktrees_of_a_run_are_removed_with_its_directory
         (tmp_path / WORKSPACES / f"{run.name}.setup").write_text("{}", "utf-8")
         (tmp_path / "worktrees" / run.name / "task").mkdir(parents=True)
 
-    remove_lost(tmp_path / "runs", put_run_aside, NOW_US)
+    remove_lost(tmp_path / "runs", put_run_aside, NOW_US, find_none)
 
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*"))
     assert left == ["runs/run-young", "work/run-young", "work/run-young.setup", "worktrees/run-young"]
+
+
+@pytest.mark.requirement("held-directories-stay")
+def test_the_directory_of_a_held_run_stays(tmp_path: Path) -> None:
+    held, other = (made(tmp_path, name, 2 * KEPT_US) for name in ("run-held", "run-other"))
+    asked: list[str] = []
+
+    def find_held(ids: Sequence[str]) -> Sequence[str]:
+        asked.extend(ids)
+        return [held.name]
+
+    assert remove_lost(tmp_path, put_run_aside, NOW_US, find_held) == [other.name]
+    assert held.is_dir()
+    assert asked == [held.name, other.name]
+
+
+@pytest.mark.requirement("held-directories-stay")
+def test_which_runs_are_held_is_what_the_database_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_chores, "TIDY_EVERY", 1)
+    yard = Yard(tmp_path)
+    with closing(yard):
+        held, queued = yard.submit(), yard.submit()
+        yard.rows(
+            "UPDATE bartack.owner o SET state = 'held' FROM bartack.run r WHERE r.no = o.run AND r.id = %s",
+            held,
+        )
+        for path in tmp_path.iterdir():
+            for place in (*path.iterdir(), path):
+                os.utime(place, (0, 0))
+        places = yard.team, cast("Timetable", FakeTimetable()), tmp_path, tmp_path / "pauses"
+
+        with Chores(
+            FakeWorker(), *places, put_run_aside, lambda now_us: None, say=print, wake=lambda: None
+        ) as chores:
+            chores.start()
+            until(lambda: not (tmp_path / queued).exists(), "the end of the directory")
+
+        assert (tmp_path / held).is_dir()
 
 
 def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:
@@ -168,7 +214,7 @@ def test_a_directory_whose_processes_still_run_is_kept(tmp_path: Path) -> None:
     lock = take_tree_lock(str(RunDir(path).tree_lock), 0)
     os.utime(path, (0, 0))
     try:
-        assert remove_lost(tmp_path, lambda one: one, NOW_US) == []
+        assert remove_lost(tmp_path, lambda one: one, NOW_US, find_none) == []
     finally:
         os.close(lock)
     assert path.exists()
