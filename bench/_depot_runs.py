@@ -287,23 +287,35 @@ def runs_on_node(directory: str, size: int) -> Sample:
     return Sample(value=each * RUNS / (max(end for _, end in spans) - min(began for began, _ in spans)))
 
 
-def idle_node(directory: str, size: int, *, until: str) -> Sample:
-    """Milliseconds from the moment at which a run is submitted until an idle node has claimed it, or executes its first step."""
+def claimed(directory: str, size: int) -> Sample:
+    """Milliseconds from the first entry of a run that is submitted until an idle node has claimed it."""
     times: list[float] = []
-    made: list[float] = []
     with a_host(directory) as host, host.node(4) as node:
-        for number in range(size):
-            Event().wait(0.1 * (number % 7))  # the beats of a node come at even intervals
-            began = time.time()
-            run = host.make("first", {})
-            made.append(time.time() - began)
-            host.enqueue(run)
-            ended = host.wait_for(
-                lambda: host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode, 0.001
-            )
-            host.wait_for(lambda: not host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode)
-            times.append((_first_step(run) if until == "step" else ended) - began)
-    return Sample(value=median(times) * 1e3, facts={"of which to make it": f"{median(made) * 1e3:.0f} ms"})
+        for run, _, ended in _submitted(host, node, size):
+            with run.open_reader() as reader:
+                times.append(ended - next(iter(reader.read())).at / 1e6)
+    return Sample(value=median(times) * 1e3)
+
+
+def first_step(directory: str, size: int) -> Sample:
+    """Milliseconds from the moment at which a run is to be submitted until an idle node executes its first step."""
+    with a_host(directory) as host, host.node(4) as node:
+        times = [_first_step(run) - began for run, began, _ in _submitted(host, node, size)]
+    return Sample(value=median(times) * 1e3)
+
+
+def _submitted(host: Host, node: SpawnProcess, size: int) -> Generator[tuple[RunDir, float, float]]:
+    """Runs that have ended on a node: each with the time when it was to be submitted, and when it was seen to be claimed."""
+    for number in range(size):
+        Event().wait(0.1 * (number % 7))  # the beats of a node come at even intervals
+        began = time.time()
+        run = host.make("first", {})
+        host.enqueue(run)
+        ended = host.wait_for(
+            lambda: host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode, 0.001
+        )
+        host.wait_for(lambda: not host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode)
+        yield run, began, ended
 
 
 def _first_step(run: RunDir) -> float:
