@@ -107,6 +107,7 @@ class Cluster:
             f"-c fsync={'on' if self._synced else 'off'}"
         )
         log = str(self.place / "log")
+        self._is_killed = False
         self._call("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", settings, "start")
 
     def stop(self, how: str = "immediate") -> None:
@@ -116,8 +117,9 @@ class Cluster:
         self._call("pg_ctl", "-D", str(self.data), "-m", how, "-w", "stop")
 
     def kill(self) -> None:
-        """``kill -9`` of the whole server. Nothing starts it again."""
+        """``kill -9`` of the whole server. Nothing but ``start`` starts it again."""
         postmaster = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
+        os.kill(postmaster, signal.SIGSTOP)  # it starts no further process
         found = [postmaster, *_children_of(postmaster)]
         for pid in found:
             with suppress(ProcessLookupError):

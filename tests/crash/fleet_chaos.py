@@ -44,6 +44,7 @@ from bartack.testing import Cable
 
 PROGRAM: Final = Path(__file__).with_name("programs") / "fleet.py"
 AGENT: Final = '[agents.writer]\nkind = "ndjson"\ncommand = ["bartack", "agents", "scripted", "--script", "replies.toml"]\n'
+WORKSPACE: Final = "[workspace]\nduring_s = 1.0\n"
 REPLIES: Final = 'version = 1\n[[prompts]]\npattern = "Summarise"\ntext = "pieces, summarised"\n'
 LEASE_S: Final = 3.0
 PATIENCE_S: Final = 150.0
@@ -237,6 +238,7 @@ class Fleet:
     Attributes:
         members: The nodes.
         problems: What was wrong at any moment.
+        copies_during: How many copies were made while a step was executed, as ``check`` has found.
         may_end: Runs may come to their end.
 
     Args:
@@ -257,6 +259,7 @@ class Fleet:
         self.url = url
         self.members: list[Member] = []
         self.problems: list[str] = []
+        self.copies_during = 0
         self.witness = folder / "witness"
         self.database = Database(url)
         self.team = Team(Elsewhere(url))
@@ -285,7 +288,7 @@ class Fleet:
             place = self.folder / f"workspace{each}"
             place.mkdir()
             (place / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
-            (place / "bartack.toml").write_text(AGENT, encoding="utf-8")
+            (place / "bartack.toml").write_text(WORKSPACE + AGENT, encoding="utf-8")
             (place / "replies.toml").write_text(REPLIES, encoding="utf-8")
             team = ("--team", FEW) if each % 2 else ()
             moves = self._long if each % 2 else SHORT
@@ -367,6 +370,8 @@ class Fleet:
         assert problems == [], "\n".join([*problems, self.state()])
         assert {run.state for run in history.runs} == {"over"}
         assert len(history.acknowledged) >= len(history.runs)
+        facts = [fact for run in history.runs for fact in history.facts[run.id]]
+        self.copies_during = sum((fact.what, fact.name) == ("copied", "during") for fact in facts)
         for run in history.runs:
             self._check_result(run.id)
             self._check_effects(history, run.id)
@@ -524,7 +529,7 @@ class Chaos(Fleet):
         return True
 
     def _restart(self) -> None:
-        self._cluster.stop("immediate")
+        self._cluster.kill()
         self._cluster.start()
 
     # What happens meanwhile.
