@@ -33,6 +33,7 @@ from tests.history import (
     read_history,
 )
 from tests.postgres import Cluster
+from tests.verdict import judging
 from tests.waiting import until
 
 from bartack import Run
@@ -362,6 +363,7 @@ class Fleet:
 
     # What holds at the end.
 
+    @judging()
     def check(self) -> None:
         """Everything holds, and each run has the result that it would have without faults."""
         mirrors = [path for member in self.members for path in member.runs()]
