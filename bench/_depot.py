@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from bartack.core.closing import Closing
@@ -39,20 +40,33 @@ def url_of(room: str) -> str:
 
 @contextmanager
 def database(directory: str) -> Generator[tuple[str, Connection[Any]]]:
-    """A database with the tables of Bartack and two of the benchmark; yields its name and a connection."""
+    """A new database with the tables of Bartack and two of the benchmark; yields its name and a connection."""
     import psycopg  # noqa: PLC0415 - only the process of a contestant has to have it
 
     from bartack.depot.postgres._database import Database  # noqa: PLC0415 - likewise
     from bartack.depot.postgres._schema import migrate  # noqa: PLC0415 - likewise
 
-    with serve_postgres(directory) as room:
-        url = url_of(room)
+    with serve_postgres(directory) as room, _new_database(url_of(room)) as url:
         with Database(url) as prepared:
             migrate(prepared)
         with psycopg.connect(url, autocommit=True) as connection:
             for statement in _TABLES:
                 connection.execute(statement.encode())
             yield url, connection
+
+
+@contextmanager
+def _new_database(server: str) -> Generator[str]:
+    """A database of a measurement alone: what an earlier one has left does not begin again. Yields its name."""
+    import psycopg  # noqa: PLC0415 - likewise
+
+    name = f"bench_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            yield urlsplit(server)._replace(path=f"/{name}").geturl()
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def value_of(connection: Connection[Any], statement: str, *values: object) -> int:

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from bartack.depot.team import Team
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "kept.py"
+IN_A_FOLDER: Final = 50
 PATIENCE_S: Final = 240.0
+STATUSES: Final = 5
 FINISHED: Final = "step.finished"
 
 
@@ -64,6 +66,24 @@ class Host:
         # What a person trusts is in the state home, which the node and its hubs have to share with this process.
         os.environ.update(XDG_STATE_HOME=str(self.workspace), XDG_CONFIG_HOME=str(self.workspace))
         self._log = self.workspace / "log"
+
+    def fill(self, count: int) -> dict[str, bytes]:
+        """Make a repository of the workspace, with this many files; returns them."""
+        files = {
+            f"package{number // IN_A_FOLDER}/module{number % IN_A_FOLDER}.py": b"VALUE = %d\n" % number * 20
+            for number in range(count)
+        }
+        for name, content in files.items():
+            (self.workspace / name).parent.mkdir(exist_ok=True)
+            (self.workspace / name).write_bytes(content)
+        (self.workspace / ".gitignore").write_text("/room/\n/seat*/\n/log\n/bartack/\n", encoding="utf-8")
+        for words in (["init", "--quiet"], ["add", "-A"], ["commit", "--quiet", "--message", "Begin"]):
+            subprocess.run(
+                ["git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", *words],
+                cwd=self.workspace,
+                check=True,
+            )
+        return files
 
     def run_here(self, worker: str, **given: object) -> subprocess.Popen[str]:
         """A run that this machine runs; what it returns is on its output."""
@@ -136,6 +156,15 @@ class Host:
         """The id of the newest run."""
         return self._team.find("latest")
 
+    def owner(self) -> str:
+        """The name of the node that owns the only run."""
+        statement = (
+            "SELECT n.name FROM bartack.owner o JOIN bartack.node n ON n.id = o.node WHERE o.state = 'owned'"
+        )
+        row = self._connection.execute(statement.encode()).fetchone()
+        assert row is not None, "no node owns it"
+        return str(row[0])
+
     def count(self, table: str, condition: str = "true") -> int:
         """How many rows a table has."""
         return value_of(self._connection, f"SELECT count(*) FROM {table} WHERE {condition}")
@@ -152,6 +181,11 @@ class Host:
         return time.time()
 
 
+def name_of(seat: str) -> str:
+    """The name of the node of a seat."""
+    return f"bench-{seat}"
+
+
 def _serve(seat: Path, log: Path, url: str, most: int) -> None:
     """Be a node. ``bartack node run`` takes no more than two runs for each processor, so it is not used here."""
     from bartack.depot.taken import LEASE_S  # noqa: PLC0415 - only the process of a contestant has to have it
@@ -161,7 +195,7 @@ def _serve(seat: Path, log: Path, url: str, most: int) -> None:
     with log.open("a", encoding="utf-8") as said:
         settings = FleetSettings(
             team=Team(Elsewhere(url)),
-            name=f"bench-{seat.name}",
+            name=name_of(seat.name),
             seat=seat,
             slots=most,
             pools=("default",),
@@ -194,6 +228,41 @@ def steps(directory: str, size: int) -> Sample:
         return Sample(value=float(text))
 
 
+def steps_on_node(directory: str, size: int) -> Sample:
+    """The same on a node, which the hub reaches the database through."""
+    with a_host(directory) as host:
+        mark = host.room / "rate"
+        return _left(host, mark, host.make("alone_on_node", {"count": size, "mark": str(mark)}))
+
+
+def copied_steps(directory: str, size: int, *, files: int, edited: int) -> Sample:
+    """Milliseconds of a step on a node, which may change files and is finished together with a copy of the workspace."""
+    with a_host(directory) as host:
+        names = [*host.fill(files)][:edited]
+        mark = host.room / "took"
+        given = {"count": size, "edits": names, "mark": str(mark)}
+        return _left(host, mark, host.make("copied", given, is_carried=True))
+
+
+def _left(host: Host, mark: Path, run: RunDir) -> Sample:
+    """The value that a run leaves which is executed on a node of its own."""
+    with host.node(1) as node:
+        host.enqueue(run)
+        host.wait_for(mark.exists, lambda: node.exitcode)
+        host.wait_for(lambda: not host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode)
+        return Sample(value=float(mark.read_text(encoding="utf-8")))
+
+
+def git_status(directory: str, size: int) -> Sample:
+    """Milliseconds that ``git status`` takes in a repository, the median of some."""
+    times: list[float] = []
+    for _ in range(STATUSES):
+        began = time.perf_counter()
+        subprocess.run(["git", "status", "--porcelain"], cwd=directory, check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return Sample(value=median(times) * 1e3, facts={"files": f"{size:,}"})
+
+
 def runs_on_node(directory: str, size: int) -> Sample:
     """Steps per second of many runs on one node, from the moment at which all of them run."""
     each = max(size // RUNS, 1)
@@ -218,21 +287,35 @@ def runs_on_node(directory: str, size: int) -> Sample:
     return Sample(value=each * RUNS / (max(end for _, end in spans) - min(began for began, _ in spans)))
 
 
-def idle_node(directory: str, size: int, *, until: str) -> Sample:
-    """Milliseconds from the moment at which a run is queued until an idle node has claimed it, or executes its first step."""
+def claimed(directory: str, size: int) -> Sample:
+    """Milliseconds from the first entry of a run that is submitted until an idle node has claimed it."""
     times: list[float] = []
     with a_host(directory) as host, host.node(4) as node:
-        for number in range(size):
-            run = host.make("first", {})
-            Event().wait(0.1 * (number % 7))  # the beats of a node come at even intervals
-            began = time.time()
-            host.enqueue(run)
-            ended = host.wait_for(
-                lambda: host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode, 0.001
-            )
-            host.wait_for(lambda: not host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode)
-            times.append((_first_step(run) if until == "step" else ended) - began)
+        for run, _, ended in _submitted(host, node, size):
+            with run.open_reader() as reader:
+                times.append(ended - next(iter(reader.read())).at / 1e6)
     return Sample(value=median(times) * 1e3)
+
+
+def first_step(directory: str, size: int) -> Sample:
+    """Milliseconds from the moment at which a run is to be submitted until an idle node executes its first step."""
+    with a_host(directory) as host, host.node(4) as node:
+        times = [_first_step(run) - began for run, began, _ in _submitted(host, node, size)]
+    return Sample(value=median(times) * 1e3)
+
+
+def _submitted(host: Host, node: SpawnProcess, size: int) -> Generator[tuple[RunDir, float, float]]:
+    """Runs that have ended on a node: each with the time when it was to be submitted, and when it was seen to be claimed."""
+    for number in range(size):
+        Event().wait(0.1 * (number % 7))  # the beats of a node come at even intervals
+        began = time.time()
+        run = host.make("first", {})
+        host.enqueue(run)
+        ended = host.wait_for(
+            lambda: host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode, 0.001
+        )
+        host.wait_for(lambda: not host.count("bartack.owner", "state = 'owned'"), lambda: node.exitcode)
+        yield run, began, ended
 
 
 def _first_step(run: RunDir) -> float:

@@ -107,7 +107,7 @@ def _rows(published: Published, result: Result) -> Iterator[tuple[str, ...]]:
         if None in goals or not others:
             verdict = _verdict(published, result, goals.get(None), ours)
             spread = (_range(ours.spread), str(ours.rounds or ""))
-            yield (*begin, "", _ours(ours, race), "", "", *spread, *verdict, result.date)
+            yield (*begin, "", _alone(ours, race, goals.get(None)), "", "", *spread, *verdict, result.date)
         for name, other in others.items():
             verdict = _verdict(published, result, goals.get(name), ours, other)
             ratio = "" if other.ratio is None else f"{show(other.ratio.median)} {TIMES}"
@@ -130,6 +130,13 @@ def _verdict(published: Published, result: Result, goal: Bound | None, *entrants
 
 def _ours(ours: Entrant, race: Contest) -> str:
     return _value(ours.spread, race.unit)
+
+
+def _alone(ours: Entrant, race: Contest, goal: Bound | None) -> str:
+    """Our value; the worst one if that is what has to keep the bound."""
+    if goal is None or goal.judged == "median" or goal.value is None:
+        return _ours(ours, race)
+    return f"{show(goal.value)} {_unit(race.unit)}, the worst"
 
 
 def _bound(goal: Bound) -> str:
@@ -223,10 +230,11 @@ def as_pictures(published: Published) -> dict[str, str]:
 
 def _dot(one: GoalOf) -> Dot | None:
     goal = one.goal
-    if goal.result is None or min(goal.result.median, goal.result.q1) <= 0:
+    if goal.result is None or goal.value is None or min(goal.result.median, goal.result.q1) <= 0:
         return None
-    ends = [_multiple(goal, value) for value in (goal.result.q1, goal.result.q3)]
-    middle = _multiple(goal, goal.result.median)
+    counts = () if goal.judged == "median" else (goal.value,)
+    ends = [_multiple(goal, value) for value in (goal.result.q1, goal.result.q3, *counts)]
+    middle = _multiple(goal, goal.value)
     return Dot(f"{one.result.bench}: {goal.title}", middle, min(ends), max(ends), f"{show(middle)} {TIMES}")
 
 

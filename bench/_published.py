@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from bench._report import NOT_HERE, Mark
+from bench._report import NOT_HERE, Judged, Mark, judged_value
 
 OURS: Final = "bartack"
 
@@ -57,7 +57,7 @@ class Contest(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int = 0
 
 
-class Bound(msgspec.Struct, frozen=True):
+class Bound(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was asked of a race, and what came of it."""
 
     race: str
@@ -69,6 +69,12 @@ class Bound(msgspec.Struct, frozen=True):
     stretch: float
     result: Spread | None
     mark: Mark
+    judged: Judged = "median"
+
+    @property
+    def value(self) -> float | None:
+        """What of the result counts."""
+        return None if self.result is None else judged_value(self.result, self.judged, self.bound)
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -9,10 +9,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 Mark = Literal["stretch", "met", "missed", "not measured"]
+Sense = Literal["at least", "at most"]
+Judged = Literal["median", "worst"]
+"""Whether the median of all rounds counts, or the worst of them."""
 SIGNS: Final[Mapping[Mark, str]] = {"stretch": "++", "met": "+", "missed": "MISSED", "not measured": "?"}
+_WORST: Final[Mapping[Judged, str]] = {"median": "", "worst": ", worst"}
 NOT_HERE: Final = "not on this machine"
 """Why a contestant is absent that cannot simply be installed."""
 LOADED: Final = 0.75
@@ -27,6 +31,32 @@ class Spread(NamedTuple):
     q3: float
     low: float
     high: float
+
+
+class Ends(Protocol):
+    """A ``Spread``, of this module or of a published result."""
+
+    @property
+    def median(self) -> float:
+        """The value in the middle."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """The lowest value."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """The highest value."""
+        ...
+
+
+def judged_value(found: Ends, judged: Judged, bound: Sense) -> float:
+    """The value that is compared with a bound."""
+    if judged == "median":
+        return found.median
+    return found.low if bound == "at least" else found.high
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -48,14 +78,16 @@ class Goal:
         target: What has to be reached.
         stretch: What we would like to reach.
         against: Key of the contestant we are compared with; without one, the value itself counts.
+        judged: What has to keep the bound: the median of all rounds, or the worst of them.
     """
 
     race: str
     title: str
-    bound: Literal["at least", "at most"]
+    bound: Sense
     target: float
     stretch: float
     against: str | None = None
+    judged: Judged = "median"
 
     def __post_init__(self) -> None:
         if not self._reaches(self.stretch, self.target):
@@ -68,6 +100,10 @@ class Goal:
         if self._reaches(value, self.stretch):
             return "stretch"
         return "met" if self._reaches(value, self.target) else "missed"
+
+    def value_of(self, found: Spread) -> float:
+        """What of a result counts."""
+        return judged_value(found, self.judged, self.bound)
 
     def _reaches(self, value: float, limit: float) -> bool:
         return value >= limit if self.bound == "at least" else value <= limit
@@ -127,9 +163,9 @@ class Report:
         return race.spread_of(race.ours) if goal.against is None else race.ratio_to(goal.against)
 
     def mark_of(self, goal: Goal) -> Mark:
-        """How the median stands to a goal."""
+        """How a result stands to a goal."""
         result = self.result_of(goal)
-        return goal.mark(None if result is None else result.median)
+        return goal.mark(None if result is None else goal.value_of(result))
 
     def unit_of(self, goal: Goal) -> str:
         """The unit of a goal's numbers."""
@@ -203,6 +239,7 @@ def _goal_json(report: Report, goal: Goal) -> dict[str, object]:
         "against": goal.against,
         "unit": report.unit_of(goal),
         "bound": goal.bound,
+        "judged": goal.judged,
         "target": goal.target,
         "stretch": goal.stretch,
         "result": None if result is None else _spread_json(result),
@@ -300,14 +337,14 @@ def _race_cells(race: RaceResult, key: str) -> list[str]:
 
 
 def _goal_table(report: Report) -> str:
-    rows = [["goal", "median", "middle half", "target", "stretch", ""]]
+    rows = [["goal", "result", "middle half", "target", "stretch", ""]]
     for goal in report.goals:
         result, unit = report.result_of(goal), report.unit_of(goal)
         sign = "≥" if goal.bound == "at least" else "≤"
         rows.append(
             [
                 goal.title,
-                "" if result is None else f"{show(result.median)} {unit}",
+                "" if result is None else f"{show(goal.value_of(result))} {unit}{_WORST[goal.judged]}",
                 "" if result is None else _range(result.q1, result.q3),
                 f"{sign} {show(goal.target)}",
                 f"{sign} {show(goal.stretch)}",

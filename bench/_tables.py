@@ -219,9 +219,9 @@ def missed(report: Report) -> list[str]:
     found: list[str] = []
     for goal in report.goals:
         result = report.result_of(goal)
-        if result is not None and goal.mark(result.median) == "missed":
+        if result is not None and report.mark_of(goal) == "missed":
             unit = report.unit_of(goal)
-            found.append(f"{goal.title}: {show(result.median)} {unit}, {goal.bound} {goal.target:g}")
+            found.append(f"{goal.title}: {show(goal.value_of(result))} {unit}, {goal.bound} {goal.target:g}")
     return found
 
 

@@ -22,13 +22,27 @@ from bench._depot import (
     insert_together,
     update_beside_open,
 )
+from bench._depot_links import append_linked
 from bench._depot_peers import MANY, ONE
-from bench._depot_runs import follower, idle_node, runs_on_node, steps
+from bench._depot_runs import (
+    claimed,
+    copied_steps,
+    first_step,
+    follower,
+    git_status,
+    runs_on_node,
+    steps,
+    steps_on_node,
+)
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Measure
+from bench.snapshot import make_tree
 
 OPEN_APPENDS: Final = 30_000
+FILES: Final = 5_000
+EDITED: Final = 10
+"""Files of a workspace, and how many of them a step edits that edits some."""
 
 
 def _contestant(key: str, label: str, measure: Measure, size: int, *, every: int = 1) -> Contestant:
@@ -46,6 +60,28 @@ def _contestant(key: str, label: str, measure: Measure, size: int, *, every: int
 
 def _ours(measure: Measure, size: int, *, every: int = 1) -> Contestant:
     return _contestant(OURS, "bartack", measure, size, every=every)
+
+
+def _copied(key: str, title: str, edited: int) -> Race:
+    """Steps with copies, against ``git status`` of as many files."""
+    measure = partial(copied_steps, files=FILES, edited=edited)
+    status = Contestant(
+        key="git",
+        label="git status",
+        measure=git_status,
+        size=FILES,
+        quick_size=FILES,
+        prepare=make_tree,
+        programs=("git",),
+        every=3,
+    )
+    return Race(
+        key=key,
+        title=title,
+        unit="ms",
+        better="lower",
+        contestants=(_ours(measure, 50, every=3), status),
+    )
 
 
 IN_TURN: Final = _contestant("raw", "INSERT and commit", insert_in_turn, 1000)
@@ -69,11 +105,32 @@ RACES: Final = (
         contestants=(_ours(append_together, 100 * RUNS), TOGETHER),
     ),
     Race(
-        key="steps",
-        title="steps of a worker, one after the other, synced",
+        key="link",
+        title="one append after the other, over the link of a hub to its node, synced",
+        unit="appends/s",
+        better="higher",
+        contestants=(_ours(partial(append_linked, runs=1), 1000), IN_TURN),
+    ),
+    Race(
+        key="links",
+        title=f"{RUNS} runs, each over its link, synced",
+        unit="appends/s",
+        better="higher",
+        contestants=(_ours(partial(append_linked, runs=RUNS), 100 * RUNS), TOGETHER),
+    ),
+    Race(
+        key="here",
+        title="steps of a worker with run --here, one after the other, synced",
         unit="steps/s",
         better="higher",
         contestants=(_ours(steps, 500), IN_TURN, *ONE),
+    ),
+    Race(
+        key="steps",
+        title="steps of a worker on a node, one after the other, synced",
+        unit="steps/s",
+        better="higher",
+        contestants=(_ours(steps_on_node, 500, every=2), IN_TURN, *ONE),
     ),
     Race(
         key="runs",
@@ -96,18 +153,20 @@ RACES: Final = (
     ),
     Race(
         key="claimed",
-        title="from queueing a run until an idle node has claimed it",
+        title="from the first entry of a run that is submitted until an idle node has claimed it",
         unit="ms",
         better="lower",
-        contestants=(_ours(partial(idle_node, until="claim"), 10, every=6),),
+        contestants=(_ours(claimed, 10, every=6),),
     ),
     Race(
         key="first",
-        title="from queueing a run until an idle node executes its first step",
+        title="from submitting a run until an idle node executes its first step",
         unit="ms",
         better="lower",
-        contestants=(_ours(partial(idle_node, until="step"), 10, every=6),),
+        contestants=(_ours(first_step, 10, every=6),),
     ),
+    _copied("copied", f"a step on a node with a copy of {FILES:,} files, of which none has changed", 0),
+    _copied("edited", f"a step on a node that edits {EDITED} of {FILES:,} files, with the copy", EDITED),
     Race(
         key="follower",
         title="from an entry until another machine that follows the run sees it",
@@ -126,6 +185,14 @@ def _at_most(race: str, title: str, target: float, stretch: float) -> Goal:
     return Goal(race=race, title=title, bound="at most", target=target, stretch=stretch)
 
 
+def _steps(race: str, title: str) -> tuple[Goal, ...]:
+    return (
+        _at_least(race, f"{title}, to INSERT", 0.3, 0.5, "raw"),
+        _at_least(race, f"{title}, to Absurd", 1.3, 2.0, "absurd"),
+        _at_least(race, f"{title}, to DBOS", 4.0, 6.0, "dbos"),
+    )
+
+
 BENCH: Final = Bench(
     name="depot",
     title="Runs in PostgreSQL",
@@ -133,21 +200,25 @@ BENCH: Final = Bench(
     goals=(
         _at_least("append", "fenced append to INSERT", 0.6, 0.8, "raw"),
         _at_least("together", f"{RUNS} appends to {RUNS} INSERTs", 0.9, 1.2, "raw"),
-        _at_least("steps", "durable step to INSERT", 0.3, 0.5, "raw"),
-        _at_least("steps", "durable step to Absurd", 1.3, 2.0, "absurd"),
-        _at_least("steps", "durable step to DBOS", 4.0, 6.0, "dbos"),
+        _at_least("link", "append over a link to INSERT", 0.3, 0.5, "raw"),
+        _at_least("links", f"{RUNS} appends over links to {RUNS} INSERTs", 0.4, 0.9, "raw"),
+        *_steps("here", "durable step, --here"),
+        *_steps("steps", "durable step on a node"),
         _at_least("runs", f"{RUNS} runs to {RUNS} INSERTs", 0.4, 0.6, "raw"),
         _at_least("runs", f"{RUNS} runs to Absurd, one worker", 10.0, 20.0, "absurd"),
         _at_least("runs", f"{RUNS} runs to Absurd, 16 workers", 10.0, 20.0, "absurd_workers"),
         _at_least("runs", f"{RUNS} runs to DBOS", 10.0, 20.0, "dbos"),
         _at_least("open", "appends beside an open transaction do not get slower", 0.9, 1.0),
-        _at_most("claimed", "queued until claimed", 20.0, 10.0),
-        _at_most("first", "queued until the first step", 1000.0, 500.0),
+        _at_most("claimed", "submitted until claimed", 20.0, 10.0),
+        _at_most("first", "submitted until the first step", 1000.0, 500.0),
+        _at_most("copied", "step with a copy of unchanged files", 100.0, 60.0),
+        _at_most("edited", f"step that edits {EDITED} files, with the copy", 150.0, 100.0),
         _at_most("follower", "entry until a follower sees it", 150.0, 50.0),
     ),
     notes=(
         "The server is started by the benchmark itself, with a unix socket and every commit synced.",
-        "Queueing a run does not include looking at its program and writing its first entries, which comes before.",
+        "Submitting a run includes looking at its program, in a process that runs already; its first entries come after that.",
+        "The ends of the links of all hubs are in one process, which is not that of the node.",
     ),
 )
 

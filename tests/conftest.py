@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import verdict
 
 # The public suites assert, too; this must come before anybody imports them.
 pytest.register_assert_rewrite("bartack.testing")
@@ -115,6 +116,9 @@ def further_cases(items: list[pytest.Item]) -> list[pytest.Item]:
                 found.append(item)
             costly[name] += 1
     return found
+
+
+pytest_runtest_makereport = verdict.pytest_runtest_makereport
 
 
 def pytest_runtest_setup() -> None:

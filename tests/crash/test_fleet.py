@@ -82,9 +82,10 @@ class Fleet:
                 start_new_session=True,
             )
 
-    def node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
-        """Start a node, and wait until it has joined."""
-        words = ("--name", name, "--state-dir", str(self._folder / name), "--lease", LEASE, *options)
+    def node(self, name: str, *options: str, lease: str = LEASE) -> subprocess.Popen[bytes]:
+        """Start a node, and wait until it has joined; with the lease that nodes have by default if none is given."""
+        words = ("--name", name, "--state-dir", str(self._folder / name), *options)
+        words += ("--lease", lease) if lease else ()
         known = self.rows("SELECT count(*) FROM bartack.node")
         self._nodes[name] = made = self.start("node", "run", "--on", self.url, *words)
         until(lambda: self.rows("SELECT count(*) FROM bartack.node") != known, f"{name} to join")

@@ -52,7 +52,7 @@ def seeds() -> list[object]:
 @pytest.fixture
 def chaos(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Chaos]:
     with ExitStack() as stack:
-        cluster = stack.enter_context(own_cluster(synced=False))
+        cluster = stack.enter_context(own_cluster())
         made = Chaos(tmp_path, stack, cluster, Random(request.param), PLAN)
         try:
             yield made
@@ -72,4 +72,5 @@ def test_nothing_is_wrong_in_the_history_of_runs_whatever_fails(
 
     chaos.check()
     assert chaos.faults == PLAN
+    assert chaos.copies_during > 0
     record_property("fleet_faults", FAULTS)

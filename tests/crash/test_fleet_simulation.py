@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.crash.fleet_simulation.load import Load
 from tests.crash.fleet_simulation.scenario import FLAWS, Scenario
+from tests.verdict import judging
 
 SEEDS = 10_000 if os.environ.get("SOAK") else 250
 FLAW_SEEDS = 200
@@ -20,7 +21,8 @@ FLAW_SEEDS = 200
 def test_fleets_with_faults_keep_their_promises(record_property: Callable[[str, object], None]) -> None:
     found = {seed: problems for seed in range(SEEDS) if (problems := Scenario(seed).run().problems)}
 
-    assert found == {}
+    with judging():
+        assert found == {}
     record_property("simulated_fleets", SEEDS)
 
 

@@ -3,6 +3,7 @@
 An effect reports the run, the fence of the owner that has begun it, the key of its step, and each moment in which it moves; when it
 begins, also the keys whose edits it finds in its workspace. One line is one write to a file that all see, so the order of the lines
 is the order of what happened, whichever node it happened on. An edit adds the key of its step to a file of the workspace.
+A long effect has changed another one before, so that a copy is made while it moves.
 """
 
 from bartack import Context, worker
@@ -14,7 +15,10 @@ touch edits.txt
 found=$(paste -sd , edits.txt)
 say() { echo "$BARTACK_RUN $fence $BARTACK_STEP $1" >> "$0"; }
 say "begin ,$found"
-for _ in $(seq "$2"); do sleep 0.03; say moves; done
+for move in $(seq "$2"); do
+  sleep 0.03; say moves
+  if test "$move" = 9; then echo "$BARTACK_STEP" >> drafts.txt; fi
+done
 echo "$BARTACK_STEP" >> edits.txt
 say end
 printf %s "$1"

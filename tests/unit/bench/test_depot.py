@@ -43,7 +43,14 @@ def test_each_measurement_can_be_sent_to_a_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("race", "size"), [("append", 10), ("together", 2 * _depot.RUNS), ("open", 2 * _depot.PARTS)]
+    ("race", "size"),
+    [
+        ("append", 10),
+        ("together", 2 * _depot.RUNS),
+        ("link", 10),
+        ("links", 2 * _depot.RUNS),
+        ("open", 2 * _depot.PARTS),
+    ],
 )
 def test_appends_can_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, race: str, size: int
@@ -52,6 +59,17 @@ def test_appends_can_be_measured(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("race", "size"), [("steps", 20), ("first", 1), ("claimed", 1), ("follower", 5)])
+@pytest.mark.parametrize(
+    ("race", "size"),
+    [
+        ("here", 20),
+        ("steps", 20),
+        ("first", 1),
+        ("claimed", 1),
+        ("copied", 2),
+        ("edited", 2),
+        ("follower", 5),
+    ],
+)
 def test_runs_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, race: str, size: int) -> None:
     assert all(value > 0 for value in measured(race, size, tmp_path, monkeypatch))

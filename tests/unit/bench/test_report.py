@@ -76,6 +76,25 @@ def test_a_goal_marks_a_result(goal: Goal, value: float | None, mark: str) -> No
     assert goal.mark(value) == mark
 
 
+def test_a_goal_of_the_worst_is_missed_by_one_round() -> None:
+    worst = Goal(race="race", title="ten", bound="at most", target=10, stretch=5, judged="worst")
+    once_late = race(bartack=[1.0, 10.1, 1.0])
+
+    assert not report(once_late, worst).passed
+    assert report(once_late, AT_MOST_TEN).passed
+    assert "10.1 µs, worst" in as_table(report(once_late, worst))
+    assert report(race(bartack=[1.0, 9.9, 1.0]), worst).passed
+
+
+def test_a_goal_of_the_worst_looks_at_the_lowest_ratio_where_more_is_better() -> None:
+    worst = Goal(
+        race="race", title="half", against="floor", bound="at least", target=0.5, stretch=0.9, judged="worst"
+    )
+
+    assert report(race(bartack=[5.0, 6.0], floor=[10.0, 10.0]), worst).passed
+    assert not report(race(bartack=[4.9, 6.0], floor=[10.0, 10.0]), worst).passed
+
+
 def test_a_goal_whose_stretch_is_easier_than_its_target_is_refused() -> None:
     with pytest.raises(ValueError, match="easier"):
         Goal(race="race", title="mixed up", bound="at least", target=0.9, stretch=0.5)

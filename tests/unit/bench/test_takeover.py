@@ -29,7 +29,7 @@ def test_a_takeover_can_be_measured(race: str, tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(_depot, "serve_postgres", serve)
     monkeypatch.setattr(_depot, "url_of", str)
-    monkeypatch.setattr(takeover, "STEPS", 5)
+    monkeypatch.setattr(takeover, "STEPS", 20)
     monkeypatch.setattr(takeover, "FILES", 10)
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):  # the measurement sets them itself
         monkeypatch.setenv(name, str(tmp_path))

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.postgres import cluster, empty_database
+from tests.postgres import database_of_version
 from tests.unit.depot.yard import Yard
 from tests.waiting import until
 
@@ -252,17 +252,6 @@ def test_runs_go_from_old_nodes_to_new_ones_and_never_back(yard: Yard, upkeep: U
 # Migrations.
 
 
-def prepared(version: int) -> Database:
-    """A database whose tables are those of an earlier version."""
-    database = Database(cluster().url(empty_database()))
-    with database.session() as session, session.use() as connection, connection.transaction():
-        connection.execute("CREATE SCHEMA bartack")
-        for number in range(1, version + 1):
-            connection.execute(read_migration(number).encode())
-            connection.execute("INSERT INTO bartack.level (version, works_from) VALUES (%s, 1)", (number,))
-    return database
-
-
 def no_value(ref: BlobRef) -> bytes:
     """Nothing here has large values."""
     raise AssertionError(ref)
@@ -270,7 +259,7 @@ def no_value(ref: BlobRef) -> bytes:
 
 @pytest.mark.requirement("fleet-migration")
 def test_a_migration_under_load_loses_nothing(tmp_path: Path) -> None:
-    with prepared(2) as database, database.session() as session:
+    with Database(database_of_version(2)) as database, database.session() as session:
         ((run,),) = session.rows("SELECT bartack.submit('run-1', 'default', 1, 1, '\\x0a', NULL)")
         ((node,),) = session.rows("SELECT bartack.join_node('n', %s, 'boot', '0', 0, 60)", uuid4())
         ((fence,),) = session.rows("SELECT fence FROM bartack.claim_run(%s, %s, 30)", node, run)
