@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
@@ -74,8 +73,6 @@ if TYPE_CHECKING:
 SETS_FILE: Final = "sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
 _OF_OTHERS: Final = 0o022
-_CONVERTING: Final = Lock()
-"""Until the class of all settings was converted to once, two threads that do so at a time crash the process in msgspec."""
 _PASSWORD: Final = re.compile(r"//[^/?#@]*:[^/?#]*@|(password|client_secret)\s*=", re.IGNORECASE)
 """In the name of a database."""
 
@@ -427,8 +424,7 @@ class Reading:
             flaws = [*find_flaws(given, _TOP[name], (name,)), *_own_rules(name, given)]
             self._add(flaws)
             if not flaws:
-                with _CONVERTING:
-                    made = msgspec.convert({name: given}, type=Config)
+                made = msgspec.convert({name: given}, type=Config)
                 field = "directory" if name == "state_dir" else name
                 setattr(self.config, field, getattr(made, field))
 

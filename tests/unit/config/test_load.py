@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -389,28 +388,3 @@ def test_settings_of_a_run_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
 
     assert kept_sets(tmp_path) == ["budget.usd=1", "budget.usd=2"]
     assert before.read_bytes() == b'["budget.usd=1"]'  # it was replaced, not written over
-
-
-THREADS = """
-import sys, threading
-from bartack.config.load import Reading
-
-sys.setswitchinterval(1e-6)
-gate = threading.Barrier(8)
-
-def read():
-    gate.wait()
-    Reading({"depot": {"on": ""}, "node": {}})
-
-threads = [threading.Thread(target=read) for _ in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-"""
-
-
-def test_several_threads_may_read_settings_before_any_were_read() -> None:
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, check=False)
-
-    assert done.returncode == 0, done.stderr.decode()
