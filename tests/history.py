@@ -472,5 +472,7 @@ def acknowledged_by(mirrors: Iterable[Path]) -> list[Place]:
         scanner = Scanner()
         scanner.feed(path.read_bytes())
         assert not scanner.problem, f"{mirror}: {scanner.problem}"
+        if scanner.next_seq == 1:
+            continue  # the database did not answer yet
         found.append(Place(mirror.name, scanner.next_seq - 1, scanner.crc))
     return found

@@ -154,8 +154,25 @@ class Member:
                         found.append(int(entry.name))
         return found
 
+    def parents(self) -> list[int]:
+        """The parents of workers and commands, and the process above each.
+
+        A command has the command line of its parent until it becomes its own program. It is none of them: a command that is killed
+        has failed, and its run with it.
+        """
+        hubs = {*self.below(HUB)}
+        return [pid for pid in self.below(KEEPER) if hubs & {parent_of(pid), parent_of(parent_of(pid))}]
+
     def runs(self) -> list[Path]:
         return [*(self.seat / "runs").glob("run-*")]
+
+
+def parent_of(pid: int) -> int:
+    """The number of its parent; 0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 class Person(Thread):
@@ -431,8 +448,8 @@ class Chaos(Fleet):
         dice.shuffle(self._deck)
         self._kinds: dict[str, Callable[[Member], bool]] = {
             "node killed": self._kill_node,
-            "hub killed": lambda member: self._kill_below(member, HUB),
-            "keeper killed": lambda member: self._kill_below(member, KEEPER),
+            "hub killed": lambda member: self._kill_one(member.below(HUB)),
+            "keeper killed": lambda member: self._kill_one(member.parents()),
             "node stopped": self._stop_node,
             "hub stopped": self._stop_hub,
             "cable cut": self._cut,
@@ -482,8 +499,7 @@ class Chaos(Fleet):
             self._after(self._dice.choice((0.0, LEASE_S + 2)), member.start)
         return was_up
 
-    def _kill_below(self, member: Member, word: bytes) -> bool:
-        found = member.below(word)
+    def _kill_one(self, found: Sequence[int]) -> bool:
         return bool(found) and _send_signal(self._dice.choice(found), signal.SIGKILL)
 
     def _stop_node(self, member: Member) -> bool:

@@ -60,9 +60,12 @@ class Pair:
     def _replication(self, what: str) -> bool:
         return self.lead.shared.rows(f"{what} FROM pg_stat_replication") == [(True,)]
 
-    def fail_over(self) -> None:
+    def kill_primary(self) -> None:
         self.primary.kill()
         self.cable.cut()
+
+    def fail_over(self) -> None:
+        self.kill_primary()
         self.standby.promote()
 
 
@@ -85,7 +88,8 @@ def append_through(pair: Pair, run: PostgresRun, at: Mapping[int, Callable[[], N
     with run.open_journal(telemetry=telemetry) as journal:
         for number in range(APPENDS):
             if number == KILLED_AT:
-                at_work.append(Thread(target=pair.fail_over))
+                pair.kill_primary()  # before the next append: only who has to connect again finds out what is missing
+                at_work.append(Thread(target=pair.standby.promote))
                 at_work[0].start()
             at.get(number, lambda: None)()
             journal.stage(Draft("test", {"text": str(number)}))

@@ -148,12 +148,12 @@ def test_without_a_terminal_a_run_is_watched_in_plain_lines(gated: Run, start: S
     wait_for(watching, "watched")
 
     gated.send("gate", 1)
-    wait_for(watching, "main: logged")
+    err = wait_for(watching, " q1 VALUE")
     call("answer", gated.id, "q1", "no")
-    out, err = watching.communicate(timeout=60)
+    out, rest = watching.communicate(timeout=60)
 
     assert (watching.returncode, out) == (0, "after\nkept\n")
-    assert "main: ended\n" in err
+    assert "main: ended\n" in rest
     asked = err[err.index("main: question q1: ") :].splitlines()
     assert asked[:2] == ["main: question q1: Publish?", f"question q1: bartack answer {gated.id} q1 VALUE"]
 
