@@ -31,6 +31,10 @@ TELLING_NAMES = re.compile(
 )
 
 SUPPRESSION = re.compile(r"# (noqa|type: ignore|pyright: ignore)[^\n]*")
+TYPED = "src/bartack/core/typed.py"
+READS = re.compile(
+    r"msgspec\.(convert\(|json\.Decoder\(\w|json\.decode\([^\n]*type=)|from msgspec(\.json)? import [^\n]*(convert|[dD]ecode)"
+)
 EXPLAINED = re.compile(r"(noqa: [A-Z]+\d+|ignore\[[a-zA-Z-]+\]).* - \S")
 
 
@@ -143,6 +147,12 @@ def test_a_suppression_names_its_rule_and_its_reason() -> None:
 
     assert suppressed
     assert [found for found in suppressed if not EXPLAINED.search(found)] == []
+
+
+def test_data_is_read_into_types_in_one_way() -> None:
+    found = {name: text for name, text in texts(".py").items() if name.startswith("src/") and name != TYPED}
+
+    assert matches(READS, found) == [], "bartack.core.typed does that, in any number of threads"
 
 
 def matches(pattern: re.Pattern[str], found: dict[str, str]) -> list[str]:

@@ -22,6 +22,7 @@ from bartack.agents.program_config import (
     Seconds,
 )
 from bartack.agents.protocol.messages import DEADLINES_S, Role
+from bartack.core import typed
 from bartack.core.flaws import Flaw, KeyPath, find_flaws, unknown_name
 
 PROMPT_S: Final = 3600.0
@@ -133,7 +134,7 @@ def examine_agents(table: Mapping[str, object], path: KeyPath = ("agents",)) -> 
     """Read the section ``agents`` with everything that is wrong with it. ``path`` is where it is."""
     general = {key: table[key] for key in GENERAL if key in table}
     flaws = list(find_flaws(general, AgentsConfig, path))
-    reading = AgentsReading(AgentsConfig() if flaws else msgspec.convert(general, AgentsConfig), flaws, [])
+    reading = AgentsReading(AgentsConfig() if flaws else typed.convert(general, AgentsConfig), flaws, [])
     for name, given in table.items():
         if name not in GENERAL:
             _examine(name, given, reading, (*path, name))
@@ -176,7 +177,7 @@ def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) ->
         flaws += [Flaw((*path, key), problem) for key, problem in foreign.items()]
         flaws += find_flaws({**own, "kind": kind}, wanted, path)
     if not flaws and wanted is not None:
-        agent = msgspec.convert({**table, "kind": kind}, type=wanted)
+        agent = typed.convert({**table, "kind": kind}, type=wanted)
         flaws += _flaws_of(agent, path) if isinstance(agent, ProgramConfig) else _flaws_of_script(agent, path)
         reading.config.named[name] = agent
     reading.flaws.extend(flaws)

@@ -10,6 +10,7 @@ from bartack.agents.protocol.ids import moment, new_message_id
 from bartack.agents.protocol.messages import TERMINAL, Event, Source, Usage
 from bartack.agents.replies import check_reply
 from bartack.agents.reply import Fault, ReplyFaultsError
+from bartack.core import typed
 
 
 def reply_schema(action: str) -> dict[str, object]:
@@ -37,7 +38,7 @@ def answer_event(request: AgentRequest, agent: str, value: object, usage: Usage,
     Raises:
         ReplyFaultsError: It lacks what such an event requires.
     """
-    said = msgspec.convert(value, type=_Said)
+    said = typed.convert(value, type=_Said)
     event = Event(
         message_id=new_message_id(),
         correlation_id=correlation_of(request),

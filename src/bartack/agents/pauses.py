@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.clock import Clock
 from bartack.core.files import replace_file
 from bartack.core.trust import make_private
@@ -64,7 +65,7 @@ class Pause:
     def current(self) -> Paused:
         """The pause that holds now; its moment is 0 if there is none."""
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=Paused)
+            found = typed.decode(self._path.read_bytes(), type=Paused)
         except (OSError, msgspec.DecodeError):
             return NONE
         now_us = self._clock.now_us()

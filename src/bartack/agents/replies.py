@@ -11,6 +11,7 @@ from bartack.agents.contract import AgentRequest
 from bartack.agents.protocol._sound import find_unsound
 from bartack.agents.protocol.messages import Event, Finding, Version
 from bartack.agents.reply import ReadReply, read_reply
+from bartack.core import typed
 
 MOST_QUESTIONS: Final = 32
 """Questions to a person in one answer."""
@@ -108,7 +109,7 @@ def findings_of(event: Event) -> list[Finding]:
     Raises:
         ValidationError: The findings have another form.
     """
-    given = msgspec.convert(event.payload or {}, type=_Review).findings or []
+    given = typed.convert(event.payload or {}, type=_Review).findings or []
     found = [_finding(place, one) for place, one in enumerate(given)]
     if not found and event.artifacts:
         return [Finding(message=f"see {event.artifacts[0].path}", path=event.artifacts[0].path)]
@@ -119,7 +120,7 @@ def _finding(place: int, given: object) -> Finding:
     if not isinstance(given, str | dict):
         raise msgspec.ValidationError(f"findings[{place}] must be an object with a message, or a text")
     try:
-        return msgspec.convert({"message": given} if isinstance(given, str) else given, type=Finding)
+        return typed.convert({"message": given} if isinstance(given, str) else given, type=Finding)
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(f"findings[{place}]: {error}") from None
 
@@ -149,7 +150,7 @@ def _changes(event: Event) -> str:
 
 
 def _proposed(event: Event) -> str:
-    proposal = msgspec.convert(event.payload or {}, type=_Proposal)
+    proposal = typed.convert(event.payload or {}, type=_Proposal)
     wrong = [c for c in proposal.plan_candidates if c.confidence is not None and not 0 <= c.confidence <= 1]
     if wrong:
         return f"{event.event}: confidence {wrong[0].confidence} is not between 0 and 1"
@@ -169,7 +170,7 @@ def _task_problem(task: _DerivedTask) -> str:
 
 
 def _clarify(event: Event) -> str:
-    questions = msgspec.convert(event.payload or {}, type=_Questions).questions
+    questions = typed.convert(event.payload or {}, type=_Questions).questions
     if not questions or not all(question.strip() for question in questions):
         return f"{event.event}: questions are missing or blank"
     size = len(msgspec.json.encode(questions))
@@ -180,12 +181,12 @@ def _clarify(event: Event) -> str:
 
 
 def _conflict(event: Event) -> str:
-    found = msgspec.convert(event.payload or {}, type=_Conflicts).conflicts
+    found = typed.convert(event.payload or {}, type=_Conflicts).conflicts
     return "" if found else f"{event.event}: conflicts is empty"
 
 
 def _prompt(event: Event) -> str:
-    reply = msgspec.convert(event.payload or {}, type=_PromptReply)
+    reply = typed.convert(event.payload or {}, type=_PromptReply)
     missing = reply.result is msgspec.UNSET and reply.text is None
     return "prompt.completed: the payload has neither result nor text" if missing else ""
 

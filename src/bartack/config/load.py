@@ -59,6 +59,7 @@ from bartack.config.sections import (
     WorkspaceConfig,
 )
 from bartack.config.timeouts import DEFAULTS
+from bartack.core import typed
 from bartack.core.batch import Batch
 from bartack.core.files import replace_file
 from bartack.core.flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
@@ -367,7 +368,7 @@ def kept_sets(run_dir: Path) -> list[str]:
     """
     file = _sets_file(run_dir)
     try:
-        return msgspec.json.decode(file.read_bytes(), type=list[str])
+        return typed.decode(file.read_bytes(), type=list[str])
     except FileNotFoundError:
         return []
     except (OSError, msgspec.MsgspecError) as error:
@@ -424,7 +425,7 @@ class Reading:
             flaws = [*find_flaws(given, _TOP[name], (name,)), *_own_rules(name, given)]
             self._add(flaws)
             if not flaws:
-                made = msgspec.convert({name: given}, type=Config)
+                made = typed.convert({name: given}, type=Config)
                 field = "directory" if name == "state_dir" else name
                 setattr(self.config, field, getattr(made, field))
 

@@ -126,13 +126,15 @@ def _whole(value: object, wanted: object, path: KeyPath) -> Iterator[Flaw]:
     """What is wrong with a value as a whole, or with a part of it that only ``msgspec`` can find."""
     import msgspec  # noqa: PLC0415 - see above
 
+    from bartack.core import typed  # noqa: PLC0415 - see above
+
     choices = _choices(wanted)
     if choices and isinstance(value, str):
         if value not in choices:
             yield unknown_name(path, value, choices, f"there is no value {value!r}")
         return
     try:
-        msgspec.convert(value, type=cast("type[object]", wanted))
+        typed.convert(value, type=cast("type[object]", wanted))
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at ")
         if not place and "matching regex" in problem:

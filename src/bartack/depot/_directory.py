@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.clock import Clock
 from bartack.core.disk import Disk
 from bartack.core.files import open_private, replace_file
@@ -242,7 +243,7 @@ class FileRun:
     def _at_least(self) -> int:
         """The last entry that the summary knows to be acknowledged; 0 if it knows none."""
         try:
-            return msgspec.json.decode(self._summary.read_bytes(), type=_Marked).seq
+            return typed.decode(self._summary.read_bytes(), type=_Marked).seq
         except (OSError, msgspec.DecodeError):
             return 0
 

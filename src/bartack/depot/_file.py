@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.core.files import open_private, replace_file
 from bartack.core.flock import hold_lock, lock_within
@@ -153,7 +154,7 @@ class FileDepot:
 
     def _read_node(self) -> NodeFacts | None:
         try:
-            return msgspec.json.decode((self.directory / "node.lock").read_bytes(), type=NodeFacts)
+            return typed.decode((self.directory / "node.lock").read_bytes(), type=NodeFacts)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -252,8 +253,8 @@ class _FileSeat(Closing):
 
 def _load(path: Path, kind: type[T]) -> T | None:
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-        return msgspec.json.decode(kept.value, type=kind) if kept.format == FORMAT else None
+        kept = typed.decode(path.read_bytes(), type=_Kept)
+        return typed.decode(kept.value, type=kind) if kept.format == FORMAT else None
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.clock import Clock, SystemClock
 from bartack.core.closing import Closing
 from bartack.core.watch import Watch, WatchKind
@@ -196,6 +197,6 @@ class MemoryRun:
             watch.changed.set()
 
     def _find_loss(self) -> Loss | None:
-        known = msgspec.json.decode(self._summary, type=_Marked).seq if self._summary is not None else 0
+        known = typed.decode(self._summary, type=_Marked).seq if self._summary is not None else 0
         held = len(self.store.entries)
         return Loss(held, known, "") if held < known else None

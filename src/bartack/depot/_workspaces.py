@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.files import open_private
 from bartack.core.trust import check_private, make_private
 from bartack.core.user_home import user_home
@@ -135,7 +136,7 @@ def _load(path: Path) -> Workspace | None:
             own = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
             if not own or facts.st_size > LARGEST_BYTES:
                 return None
-            kept = msgspec.json.decode(file.read(LARGEST_BYTES), type=_Kept)
+            kept = typed.decode(file.read(LARGEST_BYTES), type=_Kept)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     if kept.format != FORMAT or not (os.path.isabs(kept.path) and os.path.isabs(kept.state_dir)):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.files import replace_file
 from bartack.core.trust import known_keys, user_key
 from bartack.depot.taken import TEAM, Queueing
@@ -115,7 +116,7 @@ def read_elsewhere(directory: Path) -> Elsewhere | None:
     except OSError as error:
         raise UntrustedError(str(path), error.strerror or str(error), str(directory)) from None
     try:
-        where = msgspec.json.decode(text, type=Elsewhere)
+        where = typed.decode(text, type=Elsewhere)
         where.on.encode()
         where.mark.encode()
         where.blobs.encode()

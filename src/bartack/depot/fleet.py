@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-import msgspec
-
 from bartack._version import __version__
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.depot.chores import Chore, do_due
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
@@ -303,7 +302,7 @@ class Fleet(Closing):
             case "alive", *_:
                 self._errands.run(f"alive {run.no}", "SELECT bartack.alive(%s, %s)", run.no, run.fence)
             case "mark", bytes(summary):
-                seq = msgspec.json.decode(summary, type=Marked).seq
+                seq = typed.decode(summary, type=Marked).seq
                 statement = "SELECT bartack.mark(%s, %s, %s, %s)"
                 self._errands.run(f"mark {run.no}", statement, run.no, run.fence, summary, seq)
             case "fits", int(size):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.depot.elsewhere import Elsewhere
 from bartack.depot.postgres._listen import listen
@@ -385,6 +386,6 @@ class _AvailableSource(RunSource):
 
 def _decode(summary: bytes) -> _Marked:
     try:
-        return msgspec.json.decode(summary, type=_Marked)
+        return typed.decode(summary, type=_Marked)
     except msgspec.DecodeError:
         return _Marked()

@@ -24,6 +24,7 @@ from zlib import crc32
 
 import msgspec
 
+from bartack.core import typed
 from bartack.journal.contract import BlobRef, Entry
 
 OPENED: Final = "journal.opened"
@@ -98,8 +99,8 @@ class _Envelope(msgspec.Struct, gc=False):
     entries: list[_Body] | None = None
 
 
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_opened = msgspec.json.Decoder(Opened).decode
+_decode_envelope = typed.decoder(_Envelope).decode
+_decode_opened = typed.decoder(Opened).decode
 
 
 def decode_line(text: bytes) -> list[Entry]:

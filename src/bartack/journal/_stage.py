@@ -9,6 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.clock import Clock
 from bartack.errors import EntryError
 from bartack.journal.contract import DATA_LIMIT, INLINE_LIMIT, BlobStore, Draft
@@ -21,7 +22,7 @@ _LINE_BREAK: Final = ord("\n")
 """As a number: ``in`` finds a byte in a third of the time that it takes to find bytes."""
 _KIND = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
 _encode = msgspec.json.Encoder().encode
-_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+_check_json = typed.decoder(msgspec.Raw).decode
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):

@@ -23,6 +23,8 @@ from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
+from bartack.core import typed
+
 T = TypeVar("T")
 
 Durability = Literal["power", "process"]
@@ -79,11 +81,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def data(self) -> dict[str, object]:
         """The small part, decoded."""
-        return msgspec.json.decode(self.raw, type=dict[str, object])
+        return typed.decode(self.raw, type=dict[str, object])
 
     def decode(self, type_: type[T]) -> T:
         """The small part as a value of ``type_``."""
-        return msgspec.json.decode(self.raw, type=type_)
+        return typed.decode(self.raw, type=type_)
 
 
 class Bookmark(NamedTuple):

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.redact import SecretRule
 from bartack.errors import SecretMissingError
 
@@ -39,7 +40,7 @@ _BASE64_SKIP: Final = (0, 2, 3)
 
 _USUAL: Final = SecretRule()
 _encode = msgspec.json.Encoder().encode
-_decode_text = msgspec.json.Decoder(str).decode
+_decode_text = typed.decoder(str).decode
 
 
 class Secrets(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import RunNotFoundError
 from bartack.mcp._answers import pass_answer
 from bartack.mcp._entries import Entries, check_arguments, find_entry
@@ -89,7 +90,7 @@ class Operations:
             ToolError: It cannot be done.
             BartackError: Likewise.
         """
-        return self._tools[name](msgspec.convert(arguments, Arguments), call)
+        return self._tools[name](typed.convert(arguments, Arguments), call)
 
     def answered(self, name: str, result: Result) -> None:
         """The client was sent a result."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.config.load import Config, find_workspace, load_config
+from bartack.core import typed
 from bartack.core.flaws import unknown_name
 from bartack.errors import AgentConfigError, BartackError, JournalLockedError, TreeLockedError
 from bartack.mcp._errors import ToolError, explain
@@ -62,7 +63,7 @@ class StartResult(msgspec.Struct, omit_defaults=True):
 def main() -> int:
     """Read the request, start, and write the result."""
     try:
-        request = msgspec.json.decode(sys.stdin.buffer.read(), type=StartRequest)
+        request = typed.decode(sys.stdin.buffer.read(), type=StartRequest)
         result = start(request)
     except (ToolError, msgspec.DecodeError, OSError) as problem:
         result = StartResult(problem=str(problem))

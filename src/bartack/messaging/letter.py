@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.backoff import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError
 from bartack.journal import BlobRef
@@ -154,7 +155,7 @@ def make_filter(chosen: str | Mapping[str, object] | LetterFilter) -> LetterFilt
         fields = ", ".join(LetterFilter.__struct_fields__)
         raise DeadLetterFilterError(unknown[0], f"there is no such field (there are: {fields})")
     try:
-        made = msgspec.convert(dict(chosen), type=LetterFilter)
+        made = typed.convert(dict(chosen), type=LetterFilter)
     except msgspec.ValidationError as error:
         raise DeadLetterFilterError("filter", str(error)) from None
     _check_names(made)

@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.backoff import Backoff
 from bartack.core.canonical_json import canonical
 from bartack.errors import CanonicalJsonError, DeliveryOptionError
@@ -144,7 +145,7 @@ def check_metadata(metadata: object) -> dict[str, object]:
         raise DeliveryOptionError("metadata", f"it must be JSON: {error}") from None
     if len(encoded) > MAX_METADATA:
         raise DeliveryOptionError("metadata", f"it takes {len(encoded)} bytes, more than {MAX_METADATA}")
-    return msgspec.json.decode(encoded, type=dict[str, object])
+    return typed.decode(encoded, type=dict[str, object])
 
 
 def is_whole(text: str) -> bool:

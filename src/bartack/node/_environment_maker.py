@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
+
 MAKE_S: Final = 1800.0
 """How long an environment may take: packages may be built, or come over a slow connection."""
 MOST_LINES: Final = 8
@@ -66,7 +68,7 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def main() -> int:
     """Carry out an order."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=MakeOrder)
+    order = typed.decode(sys.stdin.buffer.read(), type=MakeOrder)
     sys.stdout.buffer.write(msgspec.json.encode(make(order, os.environ)))
     return 0
 

@@ -28,6 +28,7 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.config.project import with_absolute_path
+from bartack.core import typed
 from bartack.core.files import replace_file
 from bartack.core.redact import Redactor
 from bartack.core.trust import make_private
@@ -115,7 +116,7 @@ def make_guarded(order: MakeOrder, environ: Mapping[str, str], is_needed: Callab
             errors.seek(0)
             last = errors.read()[-MOST_PROBLEM:].decode(errors="replace").strip().rpartition("\n")[2]
             return Made(problem=f"the process that makes it has ended with status {done.code}: {last}")
-    return msgspec.json.decode(done.output, type=Made)
+    return typed.decode(done.output, type=Made)
 
 
 class Environments:
@@ -294,7 +295,7 @@ def _read_made(place: Path) -> Made | None:
     if not os.access(place / "bin" / "python", os.X_OK):
         return None
     try:
-        return msgspec.json.decode((place / MADE).read_bytes(), type=Made)
+        return typed.decode((place / MADE).read_bytes(), type=Made)
     except (OSError, msgspec.MsgspecError):
         return None
 

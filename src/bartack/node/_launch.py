@@ -18,6 +18,7 @@ from typing import IO, Final, Protocol
 import msgspec
 
 from bartack.config.project import with_absolute_path
+from bartack.core import typed
 from bartack.depot import Schedule
 
 START_S: Final = 120.0
@@ -140,7 +141,7 @@ class _ProcessStart:
         self._close()
         if code == 0:
             with suppress(msgspec.DecodeError):
-                return msgspec.json.decode(stdout, type=StartOutcome)
+                return typed.decode(stdout, type=StartOutcome)
         return StartOutcome(problem=_problem(stderr, code)[:MOST_PROBLEM])
 
     def _close(self) -> None:
@@ -169,6 +170,6 @@ def _problem(stderr: bytes, code: int) -> str:
     if not lines:
         return f"bartack run ended with code {code}"
     with suppress(msgspec.DecodeError):
-        error = msgspec.json.decode(lines[-1], type=_Report).error
+        error = typed.decode(lines[-1], type=_Report).error
         return f"{error.code}: {error.message}"
     return lines[-1].decode(errors="replace").strip()

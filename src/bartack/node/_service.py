@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import ServiceError
 
 UNIT: Final = "bartack-node.service"
@@ -204,7 +205,7 @@ def _label_of(text: str) -> object:
 
     try:
         found: object = plistlib.loads(text.encode())
-        return msgspec.convert(found, dict[str, object]).get("Label")
+        return typed.convert(found, dict[str, object]).get("Label")
     except (plistlib.InvalidFileException, ExpatError, ValueError):
         return None
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.redact import Redactor
 from bartack.notices._notice import Notice, quoted
 from bartack.notices._queue import NOTICE, Kept
@@ -91,7 +92,7 @@ class Delivery:
 
     def _deliver(self, claim: Claim) -> bool:
         try:
-            kept = msgspec.json.decode(claim.payload, type=Kept)
+            kept = typed.decode(claim.payload, type=Kept)
         except msgspec.MsgspecError:
             self.outbox.settle([(claim, Verdict("dead", "unparsable"))])
             return False

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.notices import NoticesConfig
+from bartack.core import typed
 from bartack.core.user_home import user_home
 from bartack.notices._notice import Fact, Hide, Notice, Subject, make_notice
 from bartack.notices._ways import Way, ways_of
@@ -122,7 +123,7 @@ def list_notices(outbox: Outbox, limit: int) -> list[Delivered]:
     found: list[Delivered] = []
     for row in outbox.rows(kind=NOTICE, limit=limit):
         try:
-            notice = msgspec.json.decode(row.payload or b"", type=Kept).notice
+            notice = typed.decode(row.payload or b"", type=Kept).notice
         except msgspec.MsgspecError:
             continue
         found.append(

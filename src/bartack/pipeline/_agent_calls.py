@@ -15,6 +15,7 @@ from bartack.agents import AgentResult, Usage, command_key
 from bartack.agents.protocol.messages import ROLES, Finding
 from bartack.agents.replies import findings_of
 from bartack.agents.usage import total_usage
+from bartack.core import typed
 from bartack.errors import AgentError, BudgetExceededError, WorktreeError
 from bartack.pipeline._steps import (
     accept,
@@ -462,7 +463,7 @@ class AgentCalls:
             status=event.status or "",
             replayed=event.replayed or False,
             artifacts=[ReceiptArtifact.of(artifact) for artifact in result.artifacts],
-            tests=msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else None,
+            tests=typed.convert(tests, dict[str, object]) if isinstance(tests, dict) else None,
             usage=total_usage([*refused, used or Usage()]) if refused else used,
             task_title=record.title,
             instruction=record.instruction,
@@ -480,7 +481,7 @@ def _with_room(given: Mapping[str, object]) -> dict[str, object]:
     if not isinstance(changed, list) or not isinstance(more, int):
         return inputs
     room = COMMAND_BYTES - len(msgspec.json.encode({**inputs, "changed_files": []}))
-    names = msgspec.convert(changed, type=list[str])
+    names = typed.convert(changed, type=list[str])
     for index, name in enumerate(names):
         room -= len(msgspec.json.encode(name)) + 1
         if room < 0:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from bartack.agents.protocol.messages import Event
+from bartack.core import typed
 from bartack.errors import NoCandidatesError
 from bartack.pipeline._agent_calls import AgentCalls, Answer, Cause
 from bartack.pipeline._proposal import read_proposal
@@ -102,7 +103,7 @@ class _Intake:
         return await self._ctx.ask(question, options=options, default=default, timeout_s=asked.timeout_s)
 
     async def _clarify(self, event: Event) -> None:
-        questions = msgspec.convert((event.payload or {}).get("questions"), type=list[str])
+        questions = typed.convert((event.payload or {}).get("questions"), type=list[str])
         answers = await self._ctx.gather(*[self._ask(question) for question in questions])
         pairs = zip(questions, answers, strict=True)
         self._clarifications += [Answered(question=question, answer=answer) for question, answer in pairs]
@@ -110,7 +111,7 @@ class _Intake:
     async def _resolve(self, event: Event) -> bool:
         """Ask how contradicting plans are to be read; ``True`` if other plans are wanted instead."""
         payload = event.payload or {}
-        conflicts = msgspec.convert(payload.get("conflicts"), type=list[_Conflict])
+        conflicts = typed.convert(payload.get("conflicts"), type=list[_Conflict])
         listed = "\n".join(f"- {', '.join(conflict.paths)}: {conflict.reason}" for conflict in conflicts)
         suggested = payload.get("suggested_resolution")
         hint = f"\nThe agent suggests: {suggested}" if suggested else ""

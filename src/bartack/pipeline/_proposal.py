@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from bartack.agents.artifacts import check_path
+from bartack.core import typed
 from bartack.errors import ActivationError, UnsafePathError
 from bartack.pipeline.records.records import DerivedTask, PlanCandidate, Proposal, TaskRecord
 from bartack.pipeline.worktree._worktrees import RESULT
@@ -26,7 +27,7 @@ def read_proposal(payload: Mapping[str, object]) -> Proposal:
         msgspec.ValidationError: It has another form.
     """
     present = {name: value for name, value in payload.items() if value is not None}
-    return msgspec.convert(present, type=Proposal)
+    return typed.convert(present, type=Proposal)
 
 
 def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:

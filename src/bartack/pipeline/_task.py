@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents.protocol.messages import Finding
+from bartack.core import typed
 from bartack.errors import (
     BartackError,
     MessageTooLargeError,
@@ -275,7 +276,7 @@ class _Task:
         self._builds += 1
         answer = await self._act(action, cause, findings, await self._calls.latest())
         tests = answer.result.payload.get("tests")
-        self._report = msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else {}
+        self._report = typed.convert(tests, dict[str, object]) if isinstance(tests, dict) else {}
         self._protected |= set(answer.accepted.protected)
 
     async def _act(self, action: str, cause: Cause, findings: list[Finding], shot: Shot) -> Answer:

@@ -13,6 +13,7 @@ from bartack.agents.prompted import takes_actions
 from bartack.agents.protocol.messages import DEADLINES_S, ROLES
 from bartack.config.load import Config, kept_sets, load_config
 from bartack.config.problem import CONFIG_FILE
+from bartack.core import typed
 from bartack.core.flaws import unknown_name
 from bartack.errors import BartackError, ConfigError, ScriptError
 from bartack.pipeline._templates import load_templates
@@ -194,7 +195,7 @@ def settings_file(run_dir: str, hub: int) -> Path:
 def load_settings(run_dir: str, hub: int) -> Settings | None:
     """The settings that hold since the run was started for this time; ``None`` if nothing was decided then."""
     try:
-        return msgspec.json.decode(settings_file(run_dir, hub).read_bytes(), type=Settings)
+        return typed.decode(settings_file(run_dir, hub).read_bytes(), type=Settings)
     except (OSError, msgspec.MsgspecError):
         return None
 

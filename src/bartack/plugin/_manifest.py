@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import PluginInvalidError
 
 FORMAT: Final = 1
@@ -96,7 +97,7 @@ def load_manifest(plugin: str | os.PathLike[str]) -> PluginManifest:
     """
     file = Path(plugin) / MANIFEST
     try:
-        read = msgspec.json.decode(file.read_bytes(), type=PluginManifest)
+        read = typed.decode(file.read_bytes(), type=PluginManifest)
     except OSError as error:
         remedy = "Name the folder that 'bartack plugin build' made."
         raise PluginInvalidError(str(file), error.strerror or str(error), remedy) from None

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.disk import FILE_MODE, RealDisk
 from bartack.core.trust import make_private
 
@@ -106,7 +107,7 @@ def hook_event_id(data: bytes) -> str:
 
 def _tool_call(body: bytes) -> tuple[str, str] | None:
     try:
-        value = msgspec.json.decode(body, type=_HookIds)
+        value = typed.decode(body, type=_HookIds)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     session = value.session_id or value.sessionId

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from bartack.core import typed
 from bartack.errors import BartackError, QuestionAnsweredError, WebRefusedError
 from bartack.runtime import Run
 from bartack.runtime.client.answering import answer_question, user_name
@@ -303,7 +304,7 @@ def read_json(body: bytes, kind: type[B]) -> B:
         WebRefusedError: It is not JSON (400), or not of this shape (422).
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return typed.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise WebRefusedError(f"the body is wrong: {error}", status=422) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -317,7 +318,7 @@ def read_form(fields: Fields, kind: type[B]) -> B:
         WebRefusedError: They do not fit.
     """
     try:
-        return msgspec.convert(kind.of_form(fields), type=kind, strict=False)
+        return typed.convert(kind.of_form(fields), type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise WebRefusedError(f"the form is wrong: {error}", status=422) from None
 

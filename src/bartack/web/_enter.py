@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from bartack.core import typed
 from bartack.errors import WebRefusedError
 from bartack.web._guard import ENTER, LEAVE, cookies_of, parse_form
 from bartack.web._refusals import JSON
@@ -42,7 +43,7 @@ async def _enter(request: Request) -> Response:
 
 def _code_of(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Given).code
+        return typed.decode(body, type=_Given).code
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WebRefusedError(f"the body is wrong: {error}", status=400) from None
 

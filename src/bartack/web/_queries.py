@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.datastructures import QueryParams
 
+from bartack.core import typed
 from bartack.errors import WebQueryError
 from bartack.messaging.letter import LetterState
 from bartack.runtime.state.spans.rows import StayStatus
@@ -194,7 +195,7 @@ def read_query(params: QueryParams, kind: type[Q]) -> Q:
             raise WebQueryError(name, "it is given twice")
         given[name] = values if is_list else values[0]
     try:
-        found = msgspec.convert(given, kind, strict=False)
+        found = typed.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         text = str(error)
         name = text.rpartition("`$.")[2].partition("`")[0].partition("[")[0] if "`$." in text else "the query"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import msgspec
 
 from bartack._version import __version__
+from bartack.core import typed
 from bartack.core.ids import parse_run_id
 from bartack.core.sockets import is_own_socket, peer_of
 from bartack.core.user_home import user_home
@@ -107,7 +108,7 @@ def ask_server(request: ControlRequest, path: Path | None = None) -> ControlAnsw
                     file.read()  # the connection ends with the server
     except OSError as error:
         raise WebRefusedError(f"the server of this user does not answer: {error}") from error
-    answer = msgspec.json.decode(line or b"{}", type=ControlAnswer)
+    answer = typed.decode(line or b"{}", type=ControlAnswer)
     if answer.inside:
         raise PeerRefusedError("a link into the web server", answer.inside)
     if answer.problem:
@@ -166,7 +167,7 @@ class ControlSocket:
         if inside is not None:
             return ControlAnswer(inside=reason_of(inside)), None
         try:
-            request = msgspec.json.decode(line, type=ControlRequest)
+            request = typed.decode(line, type=ControlRequest)
             to = page_of(request.run)
             for workspace in request.workspaces:
                 self._site.add(Path(workspace))

@@ -60,7 +60,18 @@ def test_a_value_is_read_as_what_the_setting_is(
     assert getattr(getattr(found, section), key) == value
 
 
-LINES = ("name", "team", "pool", "description", "author", "homepage", "repository", "license", "blobs", "run_as")
+LINES = (
+    "name",
+    "team",
+    "pool",
+    "description",
+    "author",
+    "homepage",
+    "repository",
+    "license",
+    "blobs",
+    "run_as",
+)
 VALUES = {
     "on": "two\nlines",
     "file": " ",

@@ -21,7 +21,7 @@ from bartack.depot.postgres._carrier import Courier, Parcel
 from bartack.depot.postgres._database import Database, Session
 from bartack.depot.postgres._rewound import Identity, Kept
 from bartack.depot.postgres._run import PostgresRun
-from bartack.depot.postgres._schema import MIGRATIONS, migrate, read_migration
+from bartack.depot.postgres._schema import MIGRATIONS, migrate
 from bartack.depot.taken import KeyKnownError, Queueing, Taken
 from bartack.depot.upkeep import Upkeep, Wait
 from bartack.errors import (

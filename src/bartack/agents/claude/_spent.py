@@ -16,6 +16,7 @@ from bartack.agents.program._json_lines import Json, count_of, member, object_of
 from bartack.agents.program_config import Price
 from bartack.agents.protocol.messages import Usage
 from bartack.agents.usage import total_usage
+from bartack.core import typed
 
 SYNTHETIC: Final = "<synthetic>"
 """The model of replies that the program writes itself."""
@@ -65,7 +66,7 @@ class _ReplyLine(msgspec.Struct, gc=False):
     message: ModelReply
 
 
-_REPLIES: Final = msgspec.json.Decoder(_ReplyLine)
+_REPLIES: Final = typed.decoder(_ReplyLine)
 
 
 def skim_reply(line: bytes) -> ModelReply | None:

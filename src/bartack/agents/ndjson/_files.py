@@ -17,6 +17,7 @@ from bartack.agents.program._lease import take_conversation
 from bartack.agents.protocol.ids import moment
 from bartack.agents.protocol.lines import BadLine, Line, Read, read_command, read_line
 from bartack.agents.protocol.messages import ENDING, Command, Event, Heartbeat
+from bartack.core import typed
 from bartack.core.clock import Clock
 
 STREAM_BYTES: Final = 16 * 1024 * 1024
@@ -81,7 +82,7 @@ class CallFiles:
         copies: list[Copied] = []
         for raw in lines:
             with suppress(msgspec.DecodeError):  # the first one may be cut in two
-                copied = msgspec.json.decode(raw, type=Copied)
+                copied = typed.decode(raw, type=Copied)
                 if copied.line:
                     copies.append(copied)
         return copies

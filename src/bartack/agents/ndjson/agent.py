@@ -26,6 +26,7 @@ from bartack.agents.program.adapter import Surroundings, call_environment, secre
 from bartack.agents.program_config import NdjsonConfig
 from bartack.agents.protocol.lines import MAX_LINE, BadLine, LineReader, Read
 from bartack.agents.protocol.messages import Heartbeat, Hello
+from bartack.core import typed
 from bartack.core.clock import Clock
 
 
@@ -176,4 +177,4 @@ def scripted_argv(python: str, script: str, state: str, permissions: Permissions
 
 def program_config(argv: list[str], given: Mapping[str, object] | None = None) -> NdjsonConfig:
     """The settings of a program that speaks the line protocol, where none are given."""
-    return msgspec.convert({"kind": "ndjson", "command": argv, **(given or {})}, type=NdjsonConfig)
+    return typed.convert({"kind": "ndjson", "command": argv, **(given or {})}, type=NdjsonConfig)

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.clock import Clock
 from bartack.core.files import replace_file
 from bartack.core.flock import hold_lock
@@ -130,6 +131,6 @@ class DailyBudget:
 
 def _load(path: Path) -> Day:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Day)
+        return typed.decode(path.read_bytes(), type=Day)
     except (OSError, msgspec.DecodeError):
         return {}

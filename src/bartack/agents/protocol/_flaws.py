@@ -8,6 +8,7 @@ from typing import Final, cast
 import msgspec
 
 from bartack.agents.protocol.messages import Count, Sum
+from bartack.core import typed
 from bartack.core.text import cut
 
 _WANTED: Final = {
@@ -57,7 +58,7 @@ def _flaw(members: dict[str, object], name: str) -> str:
     if name not in members:
         return f"{name} is missing ({wanted})"
     try:
-        msgspec.convert(members[name], type=_TYPES[name])
+        typed.convert(members[name], type=_TYPES[name])
     except msgspec.ValidationError:
         return f"{name} is {_shown(members[name])}, and has to be {wanted}"
     return ""

@@ -16,6 +16,7 @@ import msgspec
 
 from bartack.agents.protocol._flaws import find_flaws
 from bartack.agents.protocol.messages import FROM_AGENT, TO_AGENT, Event, FromAgent, ToAgent
+from bartack.core import typed
 from bartack.errors import LineTooLongError
 
 MAX_LINE: Final = 262_144
@@ -178,7 +179,7 @@ def read_line(line: bytes) -> Read:
     if wanted is None:
         return _fault("unknown_kind", line, f"kind {kind[:64]!r}")
     try:
-        return Line(msgspec.convert(cast("object", value), type=wanted), line)
+        return Line(typed.convert(cast("object", value), type=wanted), line)
     except msgspec.ValidationError as error:
         return _bad_message(line, cast("dict[str, object]", value), str(error))
 
@@ -189,7 +190,7 @@ def _bad_message(line: bytes, members: dict[str, object], problem: str) -> BadLi
         return _fault("schema", line, problem)
     flaws = find_flaws(members.get("artifacts"))
     try:
-        event = msgspec.convert({**members, "artifacts": None}, type=Event) if flaws else None
+        event = typed.convert({**members, "artifacts": None}, type=Event) if flaws else None
     except msgspec.ValidationError:
         event = None
     if event is None:
@@ -205,9 +206,9 @@ def read_command(line: bytes) -> ToAgent | None:
     """
     value = load_json(line)
     try:
-        kind = msgspec.convert(value, type=dict[str, object]).get("kind")
+        kind = typed.convert(value, type=dict[str, object]).get("kind")
         wanted = TO_AGENT.get(kind) if isinstance(kind, str) else None
-        return None if wanted is None else msgspec.convert(value, type=wanted)
+        return None if wanted is None else typed.convert(value, type=wanted)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

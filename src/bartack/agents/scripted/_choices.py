@@ -13,6 +13,7 @@ import msgspec
 from bartack.agents.protocol.messages import Command, Event
 from bartack.agents.scripted._script import ErrorSpec, Inject, Reply
 from bartack.agents.scripted.scripted import Script
+from bartack.core import typed
 from bartack.core.files import replace_file
 
 
@@ -45,7 +46,7 @@ class Choices:
         answer = self._memory.answers.get(_key(command))
         if not self._script.dedupe or command.retry.cause != "resend" or answer is None:
             return None
-        return msgspec.json.decode(answer, type=Event)
+        return typed.decode(answer, type=Event)
 
     def remember_answer(self, command: Command, event: Event) -> None:
         """A command has its answer."""
@@ -132,4 +133,4 @@ def _recall(state: str) -> Memory:
     if not state or not os.path.exists(state):
         return Memory()
     with open(state, "rb") as file:
-        return msgspec.json.decode(file.read() or b"{}", type=Memory)
+        return typed.decode(file.read() or b"{}", type=Memory)

@@ -16,6 +16,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from bartack.agents.protocol.messages import Usage, Version
+from bartack.core import typed
 from bartack.core.paths import safe_join
 from bartack.errors import ScriptError, UnsafePathError
 
@@ -214,7 +215,7 @@ def load_script(path: str | os.PathLike[str], agent: str) -> dict[str, object]:
         with open(path, "rb") as file:
             data = file.read()
         if os.fspath(path).endswith(".json"):
-            return msgspec.json.decode(data, type=dict[str, object])
+            return typed.decode(data, type=dict[str, object])
         return tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise ScriptError(agent, f"{os.fspath(path)}: {error.strerror or error}") from None

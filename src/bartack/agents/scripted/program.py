@@ -19,6 +19,7 @@ from bartack.agents.scripted._script import ignored_members, load_script
 from bartack.agents.scripted._side import ScriptedSide
 from bartack.agents.scripted._writer import Ignored
 from bartack.agents.scripted.scripted import read_script
+from bartack.core import typed
 from bartack.core.clock import SystemClock
 from bartack.errors import ConfigError
 
@@ -46,7 +47,7 @@ def run_scripted(
         ConfigError: The permissions cannot.
     """
     try:
-        allowed = msgspec.json.decode(permissions or "{}", type=Permissions)
+        allowed = typed.decode(permissions or "{}", type=Permissions)
     except msgspec.DecodeError as error:
         raise ConfigError("--permissions", str(error)) from None
     content = load_script(script, name or "scripted")

@@ -18,6 +18,7 @@ import msgspec
 
 from bartack.agents._permissions import Denial, Permissions
 from bartack.agents.scripted._script import Defaults, Reply, Write, apply_write, load_script
+from bartack.core import typed
 from bartack.core.files import replace_file
 from bartack.errors import AgentError, ScriptError, UnsafePathError
 
@@ -174,8 +175,8 @@ class ScriptedAgent:
         self.permissions = permissions or Permissions()
         self.capabilities = capabilities or Capabilities()
         try:
-            rules = msgspec.convert(list(prompts), type=list[Rule])
-            replies = msgspec.convert(dict(responses or {}), type=dict[str, Reply | list[Reply]])
+            rules = typed.convert(list(prompts), type=list[Rule])
+            replies = typed.convert(dict(responses or {}), type=dict[str, Reply | list[Reply]])
         except msgspec.ValidationError as error:
             raise ScriptError(name, str(error)) from None
         self._script = Script(strict=strict, prompts=rules, responses=replies)
@@ -316,7 +317,7 @@ def read_script(content: Mapping[str, object], name: str, path: str | os.PathLik
         ScriptError: It has another form.
     """
     try:
-        script = msgspec.convert(dict(content), type=Script)
+        script = typed.convert(dict(content), type=Script)
     except msgspec.ValidationError as error:
         raise ScriptError(name, f"{os.fspath(path)}: {error}") from None
     if script.version != 1:
@@ -328,7 +329,7 @@ def _recall(memory: str | os.PathLike[str] | None) -> dict[str, int]:
     if memory is None or not os.path.exists(memory):
         return {}
     with open(memory, "rb") as file:
-        return msgspec.json.decode(file.read() or b"{}", type=dict[str, int])
+        return typed.decode(file.read() or b"{}", type=dict[str, int])
 
 
 def _reply(rule: Rule) -> ScriptedReply:

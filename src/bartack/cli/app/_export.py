@@ -13,12 +13,13 @@ from typing import BinaryIO
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.disk import RealDisk
 from bartack.core.files import naming
 from bartack.errors import UsageError
 from bartack.journal import Entry
 
-_as_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_as_raw = typed.decoder(msgspec.Raw).decode
 _encode = msgspec.json.Encoder().encode
 
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bartack.core import typed
+
 R = TypeVar("R")
 Command = Callable[..., R]
 
@@ -27,7 +29,7 @@ def grouped(
         @wraps(command)
         def with_options(**given: object) -> R:
             names = [field.name for field in msgspec.structs.fields(kind)]
-            value = msgspec.convert({one: given.pop(one) for one in names}, type=kind)
+            value = typed.convert({one: given.pop(one) for one in names}, type=kind)
             return command(**{name: value}, **given)
 
         for option in reversed(options):

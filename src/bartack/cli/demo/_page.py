@@ -17,6 +17,7 @@ import msgspec
 
 from bartack.cli.demo._story import HeldSignals
 from bartack.cli.demo._team import Stage
+from bartack.core import typed
 from bartack.core.user_home import user_home
 from bartack.errors import WebRefusedError
 from bartack.web import ControlRequest, ask_server
@@ -78,7 +79,7 @@ def open_page(stage: Stage, directory: Path) -> Generator[Page]:
                 line = child.stdout.readline()
                 if not line:
                     raise WebRefusedError(f"the page of the demo does not start: {log.read_text().strip()}")
-                yield Page(msgspec.json.decode(line, type=_Facts).url, user_home(environment))
+                yield Page(typed.decode(line, type=_Facts).url, user_home(environment))
             finally:
                 _end(child)
     finally:

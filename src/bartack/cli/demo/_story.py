@@ -30,10 +30,11 @@ from bartack.cli.demo._worker import (
     read_effects,
     result_of,
 )
+from bartack.core import typed
 from bartack.journal import Entry
 from bartack.journal.file import open_reader, verify_journal
 
-_decode = msgspec.json.Decoder(Started | Acknowledged).decode
+_decode = typed.decoder(Started | Acknowledged).decode
 
 
 class Ack(NamedTuple):

@@ -16,13 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from bartack.agents import AgentEvent
 from bartack.agents.contract import CallStarted
 from bartack.cli.demo._project import PRICE_USD, TESTS, git
 from bartack.cli.demo._proof import Check, Event
 from bartack.cli.demo._story import HeldSignals
+from bartack.core import typed
 from bartack.core.watch import open_watch
 from bartack.pipeline.report.read import read_report
 from bartack.pipeline.report.report import RunReport
@@ -232,7 +231,7 @@ def _keys_asked(run: Run) -> list[str]:
     """The keys of the calls that the agents themselves have noted, one for each attempt; the journal is not asked."""
     transcripts = (run.dir / "agents").glob("*/transcript.ndjson")
     lines = [line for transcript in transcripts for line in transcript.read_bytes().splitlines(keepends=True)]
-    events = [msgspec.json.decode(line, type=AgentEvent) for line in lines if line.endswith(b"\n")]
+    events = [typed.decode(line, type=AgentEvent) for line in lines if line.endswith(b"\n")]
     return [event.key for event in events if isinstance(event, CallStarted)]
 
 

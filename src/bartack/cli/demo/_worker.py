@@ -16,6 +16,7 @@ import msgspec
 
 from bartack.cli.app._boundary import run_guarded
 from bartack.cli.app._exit import Exit
+from bartack.core import typed
 from bartack.core.disk import RealDisk
 from bartack.journal import Journal
 from bartack.journal.file import open_journal
@@ -162,7 +163,7 @@ def _send(message: Started | Acknowledged) -> None:
 
 def main() -> int:
     """Execute the ``Orders`` in the first argument, as JSON."""
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    orders = typed.decode(sys.argv[1], type=Orders)
     return run_guarded(lambda: work(orders), as_json=orders.as_json)
 
 

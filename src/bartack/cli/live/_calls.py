@@ -22,6 +22,7 @@ from bartack.agents.contract import (
     CallTool,
     CallUsage,
 )
+from bartack.core import typed
 from bartack.core.closing import Closing
 
 TAIL: Final = 64 * 1024
@@ -31,7 +32,7 @@ SEARCH_S: Final = 1.0
 LONGEST: Final = 400
 """Characters of a line that are kept."""
 
-_decode: Final = msgspec.json.Decoder(AgentEvent).decode
+_decode: Final = typed.decoder(AgentEvent).decode
 
 
 class Call:

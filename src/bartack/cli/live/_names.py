@@ -9,6 +9,7 @@ import msgspec
 
 from bartack.cli.app._pipeline_options import PIPELINE
 from bartack.cli.app._terminal import printable
+from bartack.core import typed
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import WorkerState
 
@@ -71,14 +72,14 @@ def _arguments(worker: WorkerState) -> _Arguments | None:
     if worker.given.raw is None:
         return None
     try:
-        return msgspec.json.decode(worker.given.raw, type=_Arguments)
+        return typed.decode(worker.given.raw, type=_Arguments)
     except msgspec.DecodeError:
         return None
 
 
 def _decoded(given: Sequence[msgspec.Raw], type_: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(given[0], type=type_) if given else None
+        return typed.decode(given[0], type=type_) if given else None
     except msgspec.DecodeError:
         return None
 

@@ -19,6 +19,7 @@ from bartack.cli.app._runs import load_value, program_name
 from bartack.cli.app._terminal import cells, printable
 from bartack.cli.live._draw import NAMES, UTF8, Asked, Box, Doing, Picture, Row, Signs, clock
 from bartack.cli.live._names import TaskFacts, name_of, place_of, planned_tasks
+from bartack.core import typed
 from bartack.errors import BartackError
 from bartack.runtime.protocol.step_key import step_key
 from bartack.runtime.protocol.steps import WAITS
@@ -181,7 +182,7 @@ class Pictures:
         own = step_key(state.run_id, step.p, step.n, worker.rewinds)
         facts = _PromptFacts()
         with suppress(BartackError, OSError, msgspec.DecodeError):
-            facts = msgspec.json.decode(load_value(self._run, step.asked), type=_PromptFacts | None) or facts
+            facts = typed.decode(load_value(self._run, step.asked), type=_PromptFacts | None) or facts
         if facts.command is None:
             return _Prompt("think", facts.agent, (own,))
         verb = facts.command.action.replace("_", " ")

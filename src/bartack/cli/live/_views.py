@@ -17,6 +17,7 @@ import msgspec
 from bartack.cli.app._runs import load_value
 from bartack.cli.app._terminal import printable, write_note
 from bartack.cli.live._ask import Host
+from bartack.core import typed
 from bartack.runtime.hub.reopened import Reopened
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.entries import EntryData, OutputWritten, WorkerEnded, WorkerSpawned, decode_entry
@@ -185,7 +186,7 @@ class PlainView(View):
                     self._line(path, outcome)
                     self._start_next(path)
                 case OutputWritten(p=p, channel=channel):
-                    self._output(p, channel, msgspec.json.decode(load_value(self.run, entry.value), type=str))
+                    self._output(p, channel, typed.decode(load_value(self.run, entry.value), type=str))
                 case _:
                     pass
         sys.stdout.flush()

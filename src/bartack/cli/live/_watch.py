@@ -27,6 +27,7 @@ from bartack.cli.live._choose import ViewName, choose_view, open_view, view_opti
 from bartack.cli.live._end import put_result, write_end
 from bartack.cli.live._views import View
 from bartack.config.load import Config, kept_sets, load_config
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.depot import user_depot
 from bartack.errors import BartackError, DepotUnavailableError, NoNodeError, RunHeldError, RunNotFoundError
@@ -318,7 +319,7 @@ class FollowedRun(Closing):
             return
         value = Value() if entry.value is None and entry.ref is None else Value(entry.value, entry.ref)
         if isinstance(data, OutputWritten) and not self._view.listens:
-            text = msgspec.json.decode(load_value(self._run, value), type=str)
+            text = typed.decode(load_value(self._run, value), type=str)
             self._view.show(data.channel, data.p, text)
         if isinstance(data, HubStarted) and data.hub > 1:
             self._view.show("note", "", self._continued(data))

@@ -15,6 +15,7 @@ from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._runs import complete_run, locate, paint_status, workspace_option
 from bartack.cli.app._terminal import Screen, human_time, printable, write_note
 from bartack.cli.look._status import write_deadlock
+from bartack.core import typed
 from bartack.core.clock import SystemClock
 from bartack.errors import BartackError, HubStoppedError, RunNotActiveError
 from bartack.runtime.client.connection import HubClient
@@ -81,8 +82,8 @@ def read_tree(run: RunDir) -> ProcessTree:
     """Read the processes of a run from its hub, or its workers from the journal if it has no hub."""
     try:
         with HubClient(run) as hub:
-            facts = msgspec.json.decode(hub.ask("state"), type=RunFacts)
-            processes = msgspec.json.decode(hub.ask("ps"), type=list[Process])
+            facts = typed.decode(hub.ask("state"), type=RunFacts)
+            processes = typed.decode(hub.ask("ps"), type=list[Process])
             return ProcessTree(run, facts.status, active=True, processes=processes, deadlock=facts.deadlock)
     except RunNotActiveError:
         return _from_journal(run)

@@ -26,6 +26,7 @@ from bartack.cli.app._runs import (
 from bartack.cli.app._terminal import Screen, Style, human_size, human_time, printable, usd_text
 from bartack.cli.look._failure import FailureText, write_failure
 from bartack.cli.look._reading import read_story_of
+from bartack.core import typed
 from bartack.errors import StepNotFoundError
 from bartack.runtime.protocol.step_key import step_key
 from bartack.runtime.protocol.steps import ThinkOutcome
@@ -468,7 +469,7 @@ def _show_step(run: RunDir, asked: str, *, as_json: bool) -> None:
 
 def _write_asked(screen: Screen, wanted: bytes) -> None:
     """What a prompt or a question asks: its text, then the rest."""
-    facts = msgspec.json.decode(wanted, type=dict[str, object])
+    facts = typed.decode(wanted, type=dict[str, object])
     name = "prompt" if "prompt" in facts else "question"
     text = facts.pop(name, "")
     screen.line()
@@ -494,7 +495,7 @@ def _keys(run: RunDir, step: StepRecord, value: bytes | None) -> list[str]:
     """The keys that the call may have: that of its outcome, or those of the step."""
     if value is not None:
         try:
-            return [msgspec.json.decode(value, type=ThinkOutcome).key]
+            return [typed.decode(value, type=ThinkOutcome).key]
         except msgspec.DecodeError:
             return []
     return [step_key(run.id, step.p, step.n, rewinds) for rewinds in range(REWINDS)]

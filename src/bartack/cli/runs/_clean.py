@@ -23,6 +23,7 @@ from bartack.cli.app._runs import ago, complete_run, locate, note_unreadable, pa
 from bartack.cli.app._terminal import Screen, human_size, printable, write_note
 from bartack.cli.look._age import changed_before, parse_age
 from bartack.cli.runs._clean_trees import clear_trees, count_trees, write_cleared
+from bartack.core import typed
 from bartack.depot.elsewhere import Elsewhere
 from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
 from bartack.runtime.client.manage import delete_run
@@ -144,7 +145,7 @@ def _find_in_database(
     found: list[Candidate] = []
     upkeep = Upkeep(team)
     for one in upkeep.iter_unowned():
-        facts = msgspec.json.decode(one.summary, type=_Facts)
+        facts = typed.decode(one.summary, type=_Facts)
         has_ended = facts.status in TERMINAL
         if one.id in wanted and not has_ended and not unfinished:
             reason = f"{one.id} is {facts.status} and could be resumed; --unfinished includes it"

@@ -20,6 +20,7 @@ from bartack.cli.app._runs import (
     workspace_option,
 )
 from bartack.cli.app._terminal import Screen, printable, write_note
+from bartack.core import typed
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
 from bartack.messaging import BroadcastResult, Mailbox, Message
 from bartack.messaging.mailboxes import check_name
@@ -216,7 +217,7 @@ def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_
     encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
     request = Request(topic=topic, strategy="best_effort")
     with HubClient(found) as hub:
-        result = msgspec.json.decode(hub.ask("publish", request, encoded), type=BroadcastResult)
+        result = typed.decode(hub.ask("publish", request, encoded), type=BroadcastResult)
     if as_json:
         write_json(msgspec.to_builtins(result))
         return
@@ -272,7 +273,7 @@ def _follow(hub: HubClient, request: Request, *, as_json: bool) -> None:
 
 
 def _receive(hub: HubClient, request: Request, *, as_json: bool) -> None:
-    held = msgspec.json.decode(hub.ask("receive", request), type=Held)
+    held = typed.decode(hub.ask("receive", request), type=Held)
     _print(held, as_json=as_json)
     hub.ask("ack", Request(id=held.id))
 

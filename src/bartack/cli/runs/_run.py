@@ -38,6 +38,7 @@ from bartack.cli.queued._options import AllOptions, DetachOptions, all_options, 
 from bartack.config.load import Config, check_resumed, keep_sets, kept_sets, load_config, load_kept_config
 from bartack.config.project import PATCHWORK
 from bartack.config.sections import RunConfig
+from bartack.core import typed
 from bartack.depot.elsewhere import Elsewhere, Home
 from bartack.depot.taken import KeyKnownError, Queueing
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
@@ -445,7 +446,7 @@ def _read_input(given: str | None) -> dict[str, msgspec.Raw]:
         problem = getattr(error, "strerror", None) or str(error)
         raise UsageError("bartack run", f"--input {given}: {problem}") from None
     try:
-        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        return typed.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
         raise UsageError("bartack run", f"--input is not a JSON object: {error}") from None
 

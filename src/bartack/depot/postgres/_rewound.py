@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.depot._directory import SUMMARY_FILE
 from bartack.depot.postgres._content import upload
 from bartack.errors import BartackError, DepotRewoundError, DepotUnavailableError, NodeLostError
@@ -149,7 +150,7 @@ def _mark_again(connection: Connection, kept: Kept) -> None:
     """What lists show of the run may be lost, too."""
     try:
         summary = (kept.directory / SUMMARY_FILE).read_bytes()
-        seq = msgspec.json.decode(summary, type=_Seq).seq
+        seq = typed.decode(summary, type=_Seq).seq
     except (OSError, msgspec.DecodeError):
         return
     connection.execute("SELECT bartack.mark(%s, %s, %s, %s)", (kept.run, kept.commit.fence, summary, seq))

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.boot import boot_id
 from bartack.core.clock import Clock
 from bartack.core.disk import RealDisk
@@ -551,7 +552,7 @@ class PostgresRun(FileRun):
         """See ``KeptRun.mark``: kept here at once, and in the database soon."""
         super().mark(summary)
         if self._ownership is not None:
-            marked = msgspec.json.decode(summary, type=Marked)
+            marked = typed.decode(summary, type=Marked)
             self._ownership.mark(summary, marked.seq)
             self._ownership.note_status(over=marked.status in ENDED)
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents.protocol.ids import conversation_id
+from bartack.core import typed
 from bartack.runtime.rundir.receipts import Attempt, Receipt
 
 
@@ -31,7 +32,7 @@ class _Copied(msgspec.Struct):
     line: _Line | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Copied).decode
+_decode: Final = typed.decoder(_Copied).decode
 
 
 def find_attempts(run_dir: Path, draft: Receipt) -> list[Attempt]:

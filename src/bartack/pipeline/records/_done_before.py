@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.files import open_private
 from bartack.core.trust import make_private
 from bartack.pipeline.records.records import Left, Noted, Spent
@@ -69,7 +70,7 @@ class Notebook:
         found: list[Left] = []
         for line in filter(None, lines):
             try:
-                found.append(msgspec.json.decode(line, type=Left))
+                found.append(typed.decode(line, type=Left))
             except msgspec.MsgspecError:
                 continue
         return found
@@ -118,7 +119,7 @@ class Past:
             self._left.clear()
             return None
         self._notes.append(known)
-        return msgspec.convert(known.value, type=type_)
+        return typed.convert(known.value, type=type_)
 
     def note(self, kind: str, about: str, value: object) -> None:
         """A step has an outcome."""

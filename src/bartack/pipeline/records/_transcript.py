@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-import msgspec
-
 from bartack.agents import AgentResult
 from bartack.agents.protocol.messages import Finding
 from bartack.agents.replies import findings_of
+from bartack.core import typed
 from bartack.pipeline.records.records import Gate
 from bartack.runtime.rundir.pipeline_transcript import cut_line
 from bartack.runtime.rundir.receipts import Receipt
@@ -25,7 +24,7 @@ def describe_command(action: str, task: str, inputs: Mapping[str, object], key: 
     count = ", findings in a file" if "findings_file" in iteration else count
     round_, cause = iteration.get("round"), iteration.get("cause")
     # What a reviewer wants is in the line of the review.
-    why = _texts(msgspec.convert(findings, type=list[Finding])) if cause == "tests" else ""
+    why = _texts(typed.convert(findings, type=list[Finding])) if cause == "tests" else ""
     return cut_line(f"→ {agent}  {action} {task} round {round_} ({cause}{count}) {key[:11]}{why}")
 
 

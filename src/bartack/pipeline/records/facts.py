@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from bartack.agents import AgentResult
+from bartack.core import typed
 from bartack.depot import KeptRun
 from bartack.journal import Entry
 from bartack.pipeline.records.records import (
@@ -160,7 +161,7 @@ class _Entry:
         return found
 
     def _decode(self, type_: type[T]) -> T:
-        return msgspec.json.decode(self._load(self._entry) or b"null", type=type_)
+        return typed.decode(self._load(self._entry) or b"null", type=type_)
 
     def _fact(
         self, kind: Kind, value: object = None, *, part: str = "", error: ErrorData | None = None
@@ -179,7 +180,7 @@ class _Entry:
     def _finished(self, data: StepFinished) -> list[Fact]:
         if data.step == "think":
             result = self._decode(ThinkOutcome).result
-            return self._fact("answer", msgspec.json.decode(result, type=AgentResult)) if result else []
+            return self._fact("answer", typed.decode(result, type=AgentResult)) if result else []
         if data.step == "ask":
             return self._fact("answered", (self._decode(object), data.by))
         if data.step != "body" or data.about not in _BODIES:
@@ -196,7 +197,7 @@ class _Entry:
         if not path.endswith(":task"):
             return None
         value = self._decode(object)
-        result = None if value is None else msgspec.convert(value, type=TaskResult)
+        result = None if value is None else typed.convert(value, type=TaskResult)
         if result is None or result.status != "failed":
             return None
         return ErrorData(type=TASK_FAILED, message=result.problem)
@@ -204,7 +205,7 @@ class _Entry:
     def _worker(self, data: WorkerSpawned) -> list[Fact]:
         args = self._decode(CallArgs).args
         if data.worker.endswith(":main") and args:
-            return self._fact("order", msgspec.json.decode(args[0], type=PipelineOrder))
+            return self._fact("order", typed.decode(args[0], type=PipelineOrder))
         if data.worker.endswith(":task") and len(args) > 1:
-            return self._fact("task", (data.path, msgspec.json.decode(args[1], type=TaskRecord)))
+            return self._fact("task", (data.path, typed.decode(args[1], type=TaskRecord)))
         return []

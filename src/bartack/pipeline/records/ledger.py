@@ -29,6 +29,7 @@ from bartack.agents.protocol.messages import (
     Source,
     Version,
 )
+from bartack.core import typed
 from bartack.errors import CanonicalJsonError
 from bartack.pipeline.records.facts import Fact, read_facts
 from bartack.pipeline.records.records import Decision, Gate, PipelineOrder, Shot
@@ -211,13 +212,13 @@ def _check_line(line: bytes, number: int, open_commands: dict[str, int]) -> str:
     if len(line) >= MAX_LINE:
         return f"it has {len(line)} bytes; a line has less than {MAX_LINE}"
     try:
-        kind = msgspec.json.decode(line, type=_Kind).kind
+        kind = typed.decode(line, type=_Kind).kind
         if kind == "command":
-            command = msgspec.json.decode(line, type=Command)
+            command = typed.decode(line, type=Command)
             open_commands[command.correlation_id] = number
             return _check_key(command)
         if kind == "event":
-            event = msgspec.json.decode(line, type=Event)
+            event = typed.decode(line, type=Event)
             if event.event in _ENDS:
                 open_commands.pop(event.correlation_id, None)
             return ""

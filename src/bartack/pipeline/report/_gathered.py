@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from bartack.agents import AgentResult
+from bartack.core import typed
 from bartack.journal import Entry
 from bartack.pipeline.records.facts import Fact, make_facts
 from bartack.pipeline.records.records import (
@@ -205,7 +206,7 @@ class _Entries:
                     pass
 
     def _decode(self, entry: Entry, type_: object) -> object:
-        return msgspec.json.decode(self._load(entry) or b"null", type=type_)
+        return typed.decode(self._load(entry) or b"null", type=type_)
 
     def _ask(self, data: StepStarted, entry: Entry) -> None:
         asked = self._decode(entry, ThinkArgs | None)
@@ -220,7 +221,7 @@ class _Entries:
         if isinstance(outcome, ThinkOutcome):
             agent = outcome.agent or agent
             if outcome.result:
-                result = msgspec.json.decode(outcome.result, type=AgentResult)
+                result = typed.decode(outcome.result, type=AgentResult)
         call = AgentCall(
             seq=entry.seq,
             agent=agent,

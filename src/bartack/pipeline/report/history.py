@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import BlobCorruptError, BlobMissingError
 from bartack.journal import Entry
 from bartack.pipeline.records.facts import Fact, FactMaker
@@ -56,7 +57,7 @@ class PipelineHistory:
     def take(self, entry: Entry) -> None:
         """Take the next entry of the journal."""
         if entry.kind == RunCreated.kind:
-            self.is_pipeline = msgspec.json.decode(entry.raw, type=_Created).worker == MAIN
+            self.is_pipeline = typed.decode(entry.raw, type=_Created).worker == MAIN
         if not self.is_pipeline:
             return
         try:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.files import replace_file
 from bartack.errors import WorktreeDirtyError
 from bartack.pipeline.records.receipts import receipt_files, receipts_of
@@ -172,5 +173,5 @@ def tally(place: Place, worker: str, own: Spent) -> Spent:
     replace_file(folder / f"{worker.replace(os.sep, '%')}.json", msgspec.json.encode(own), parents=True)
     total = Spent()
     for file in folder.glob("*.json"):
-        total = total + msgspec.json.decode(file.read_bytes(), type=Spent)
+        total = total + typed.decode(file.read_bytes(), type=Spent)
     return total

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import GitError
 from bartack.pipeline.records.records import Place
 from bartack.pipeline.snapshot._paths import path_text
@@ -135,7 +136,7 @@ def blame(place: Place, changes: list[Change], own: Collection[str], attempts: I
 def _hub(place: Place) -> int:
     """The process that runs the run; this one, if no other does."""
     with suppress(msgspec.MsgspecError):
-        found = msgspec.json.decode(kept_run(place.run_dir).summary() or b"", type=_RunFile)
+        found = typed.decode(kept_run(place.run_dir).summary() or b"", type=_RunFile)
         return found.pid or os.getpid()
     return os.getpid()
 

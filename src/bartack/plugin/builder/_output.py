@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import PluginOutputError
 from bartack.plugin._folder import read_folder, replace_folder
 from bartack.plugin._manifest import MANIFEST, PluginManifest
@@ -102,7 +103,7 @@ def _listed(present: Mapping[str, bytes], below: str) -> dict[str, str]:
     if data is None:
         return {}
     try:
-        manifest = msgspec.json.decode(data, type=PluginManifest)
+        manifest = typed.decode(data, type=PluginManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     sums = {below + path: sum_ for path, sum_ in manifest.files.items()}

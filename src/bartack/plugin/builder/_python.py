@@ -11,6 +11,7 @@ import msgspec
 from bartack.config.load import find_workspace, load_config
 from bartack.config.problem import CONFIG_FILE
 from bartack.config.project import project_root, with_absolute_path
+from bartack.core import typed
 from bartack.errors import PluginTraitError, ProgramImportError
 from bartack.plugin.builder._python_probe import DeclaredPlugin, PluginRequest
 from bartack.plugin.builder._source import PluginSource, make_source, read_program
@@ -67,7 +68,7 @@ def _read(file: Path, root: Path, workspace: Path) -> DeclaredPlugin:
     if ran is None or ran.code != 0 or not ran.output:
         status = "took longer than 60 s" if ran is None else f"ended the process (status {ran.code})"
         raise ProgramImportError(str(file), f"importing it {status}")
-    found = msgspec.json.decode(ran.output, type=DeclaredPlugin)
+    found = typed.decode(ran.output, type=DeclaredPlugin)
     if found.error is not None:
         raise revive_error(found.error)
     return found

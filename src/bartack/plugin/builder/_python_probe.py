@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from bartack.config.project import main_module
+from bartack.core import typed
 from bartack.errors import BartackError, PluginInvalidError, PluginTraitError
 from bartack.plugin._declared import Plugin
 from bartack.plugin._manifest import EntryKind, EntryParameter, JsonSchema
@@ -53,7 +54,7 @@ class DeclaredPlugin(msgspec.Struct):
 
 def main() -> int:
     """Answer one request on standard output."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=PluginRequest)
+    request = typed.decode(sys.stdin.buffer.read(), type=PluginRequest)
     answer = os.dup(1)
     os.dup2(2, 1)
     try:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from bartack.agents.program.find import find_program
+from bartack.core import typed
 from bartack.errors import PluginInstallError
 
 TIMEOUT_S: Final = 60.0
@@ -104,7 +105,7 @@ class ClaudeProgram:
         """
         answer = self.do("plugin", "list", "--json")
         try:
-            return msgspec.json.decode(answer.output, type=list[InstalledPlugin])
+            return typed.decode(answer.output, type=list[InstalledPlugin])
         except msgspec.MsgspecError as error:
             raise PluginInstallError("claude plugin list", f"the answer cannot be read: {error}") from None
 

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.plugin._settings_file import SHIM_NAME
 from bartack.plugin.rules._json_files import HOOKS_JSON, MCP_JSON, ROOT
 
@@ -154,7 +155,7 @@ def check_server(
 def _lists_tools(output: bytes) -> bool:
     for line in output.splitlines():
         try:
-            answer = msgspec.json.decode(line, type=_Listed)
+            answer = typed.decode(line, type=_Listed)
         except msgspec.MsgspecError:
             continue
         if answer.id == 2 and answer.result is not None:

@@ -11,6 +11,7 @@ from typing import Final, cast
 import msgspec
 
 from bartack.config.project import PATCHWORK
+from bartack.core import typed
 from bartack.errors import BartackError, PluginInvalidError
 from bartack.language import Diagnostic, find_entry
 from bartack.plugin._folder import find_odd, read_folder
@@ -147,7 +148,7 @@ def _syntax_findings(program: Path, manifest: PluginManifest) -> Iterator[Plugin
 def _claude_findings(program: ClaudeProgram, folder: Path) -> Iterator[PluginFinding]:
     answer = program.call("plugin", "validate", "--json", "--strict", os.path.abspath(folder))
     try:
-        report = msgspec.json.decode(answer.output, type=_Validation)
+        report = typed.decode(answer.output, type=_Validation)
     except msgspec.MsgspecError:
         if answer.code != 0:
             yield PluginFinding(str(folder), 0, _CLI, answer.message)

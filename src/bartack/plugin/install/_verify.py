@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.plugin._folder import read_folder
 from bartack.plugin._manifest import MANIFEST, PluginManifest
 from bartack.plugin.builder._render import hooks_text, json_text, servers
@@ -163,7 +164,7 @@ def _version(files: Mapping[str, bytes]) -> str:
 
 def _changed_commands(files: Mapping[str, bytes], root: Path) -> list[str]:
     """What differs in the two files with commands from what an installation makes of the build."""
-    manifest = msgspec.json.decode(files[MANIFEST], type=PluginManifest)
+    manifest = typed.decode(files[MANIFEST], type=PluginManifest)
     built = _built(manifest)
     if built is None:
         return [f"{HOOKS_JSON} was not made by this version of Bartack; build and install the plugin again"]

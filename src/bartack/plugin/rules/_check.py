@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.plugin._manifest import MANIFEST, PluginManifest
 from bartack.plugin.rules._documents import Document, check_document, read_document
 from bartack.plugin.rules._finding import PluginFinding
@@ -92,7 +93,7 @@ def _check_manifest(files: Files, documents: list[Document]) -> Iterator[PluginF
         yield PluginFinding(MANIFEST, 0, "", "it is missing")
         return
     try:
-        manifest = msgspec.json.decode(data, type=PluginManifest)
+        manifest = typed.decode(data, type=PluginManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         yield PluginFinding(MANIFEST, 0, "", str(error))
         return
@@ -119,7 +120,7 @@ def check_sums(files: Files, *, installed: bool = False) -> list[PluginFinding]:
         installed: Whether it was installed, so that the commands in two files are absolute.
     """
     try:
-        manifest = msgspec.json.decode(files.get(MANIFEST, b""), type=PluginManifest)
+        manifest = typed.decode(files.get(MANIFEST, b""), type=PluginManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return []  # reported by the rules of the manifest itself
     found: list[PluginFinding] = []

@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from bartack.config.load import load_config
 from bartack.config.timeouts import Timeouts
+from bartack.core import typed
 from bartack.core.clock import SystemClock
 from bartack.errors import BartackError
 from bartack.messaging import DeadLetter, DeadLetterQueue, LetterFilter, LetterPolicy
@@ -68,7 +67,7 @@ class RunLetters:
         def act(core: Core, settle: Settle) -> None:
             settle(core.letters.add(name, "", core.turn.pack_raw(data), reason, checked))
 
-        return msgspec.json.decode(self._do("dead.add", request, act, data), type=str)
+        return typed.decode(self._do("dead.add", request, act, data), type=str)
 
     def retry(self, chosen: LetterFilter) -> list[Retried]:
         """See ``LetterDoor.retry``."""
@@ -77,7 +76,7 @@ class RunLetters:
             core.letters.retry(chosen, "command", settle)
 
         done = self._do("dead.retry", Request(letters=chosen), act)
-        return msgspec.json.decode(done, type=list[Retried])
+        return typed.decode(done, type=list[Retried])
 
     def purge(self, chosen: LetterFilter) -> int:
         """See ``LetterDoor.purge``."""
@@ -85,7 +84,7 @@ class RunLetters:
         def act(core: Core, settle: Settle) -> None:
             settle(core.letters.purge(chosen))
 
-        return msgspec.json.decode(self._do("dead.purge", Request(letters=chosen), act), type=int)
+        return typed.decode(self._do("dead.purge", Request(letters=chosen), act), type=int)
 
     def _do(
         self, do: str, request: Request, act: Callable[[Core, Settle], None], value: bytes | None = None

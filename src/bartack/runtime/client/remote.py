@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.depot.asking import LEAVE, Answered, Questioner, StoredRequest
 from bartack.errors import BartackError, DepotError, DepotUnavailableError, FrameError, RequestLateError
 from bartack.journal.contract import INLINE_LIMIT
@@ -123,7 +124,7 @@ class _Bridge:
         if frame.ref is not None:
             value = self._blobs.get(frame.ref)
         request = StoredRequest(frame.id or new_request_id(), frame.do, bytes(frame.a), value, client, number)
-        asked = msgspec.json.decode(request.args, type=Request)
+        asked = typed.decode(request.args, type=Request)
         late_s = LATE_S + (asked.timeout_s or 0.0)
         try:
             found = self._store(request, late_s)
@@ -186,7 +187,7 @@ class _Bridge:
             case "done":
                 self._send(self._answer(number, found.answer))
             case "refused":
-                self._send(f.Refusal(i=number, e=msgspec.json.decode(found.answer, type=f.ErrorData)))
+                self._send(f.Refusal(i=number, e=typed.decode(found.answer, type=f.ErrorData)))
             case _:
                 self._send(f.Refusal(i=number, e=describe(RequestLateError(self._run))))
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-import msgspec
-
+from bartack.core import typed
 from bartack.core.clock import SystemClock
 from bartack.errors import DeliveryOptionError
 from bartack.messaging import BroadcastResult, SendOptions, SendOutcome
@@ -43,7 +42,7 @@ _OUTCOME: Final[Codec[SendOutcome]] = codec(SendOutcome)
 
 
 def _to(kind: type[T]) -> Callable[[bytes], T]:
-    return msgspec.json.Decoder(kind).decode
+    return typed.decoder(kind).decode
 
 
 def _names(data: bytes) -> list[str]:

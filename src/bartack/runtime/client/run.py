@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 import msgspec
 
 from bartack.config.load import check_resumed, find_workspace, load_config, load_elsewhere
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.depot.elsewhere import Home
 from bartack.errors import (
@@ -523,7 +524,7 @@ def _request(
         program = program(*args, **kwargs)
     if isinstance(program, WorkerCall):
         file = inspect.getsourcefile(program.worker.function) or ""
-        call = msgspec.json.decode(program.encode(), type=s.CallArgs)
+        call = typed.decode(program.encode(), type=s.CallArgs)
         module = _module_name(program.worker.function)
         return RunRequest(program=os.path.abspath(file), worker=program.worker.name, call=call, module=module)
     call = s.CallArgs(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
+from bartack.core import typed
 from bartack.errors import RunNotActiveError
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.remote import store
@@ -45,4 +44,4 @@ def send_message(run: RunDir, mailbox: str, value: bytes, key: str = "") -> Sent
         if not store(run, request, "send", asked, value):
             leave_message(run, mailbox, request, value, key)
         return SentMessage(key or request, is_kept=True)
-    return SentMessage(msgspec.json.decode(sent, type=str), is_kept=False)
+    return SentMessage(typed.decode(sent, type=str), is_kept=False)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.errors import (
     DeadlineExceededError,
@@ -418,7 +419,7 @@ def check_session(run: RunDir) -> None:
     except OSError as error:
         raise SessionFailedError("", "unknown", f"{run.failed} cannot be read: {error.strerror}") from None
     try:
-        found = msgspec.json.decode(text, type=FailedFile)
+        found = typed.decode(text, type=FailedFile)
     except msgspec.DecodeError:
         raise SessionFailedError("", "unknown", f"{run.failed} is damaged") from None
     raise SessionFailedError(found.worker, found.error, found.message)

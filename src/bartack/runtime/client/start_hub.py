@@ -19,6 +19,7 @@ from typing import BinaryIO, Final, Protocol
 import msgspec
 
 from bartack.config.project import with_absolute_path
+from bartack.core import typed
 from bartack.core.files import open_private
 from bartack.core.readable import wait_readable
 from bartack.errors import DeadlineExceededError
@@ -139,7 +140,7 @@ def has_left(run: RunDir) -> bool:
     if run.questioner() is not None:
         return not run.is_active()  # its process is one of another machine
     try:
-        pid = msgspec.json.decode(run.summary() or b"", type=RunFile).pid
+        pid = typed.decode(run.summary() or b"", type=RunFile).pid
     except msgspec.DecodeError:
         return True
     facts = read_facts(pid) if pid else None
@@ -203,4 +204,4 @@ def _wait_for_hub(run: RunDir, process: HubProcess, report: BinaryIO) -> None:
     problem = report.readline().strip()
     if problem:
         process.wait_end(START_TIMEOUT_S)
-        raise revive_error(msgspec.json.decode(problem, type=ErrorData))
+        raise revive_error(typed.decode(problem, type=ErrorData))

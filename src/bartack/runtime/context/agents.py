@@ -20,6 +20,7 @@ from typing import (
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import ReplyInvalidError, TypeMismatchError
 from bartack.runtime.context.part import Members, Seconds, check_options, encode_args, limit_here, seconds_of
 from bartack.runtime.context.tool_functions import ToolFunction, tools_by_name
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_decode: Final = msgspec.json.Decoder(ThinkOutcome).decode
+_decode: Final = typed.decoder(ThinkOutcome).decode
 _ASKED: Final[dict[object, str]] = {str: "str", bool: "bool", int: "int", float: "float"}
 
 
@@ -123,7 +124,7 @@ def _result_reader() -> Callable[[Buffer], AgentResult]:
     """Reads the outcome of a command. It is made before one is sent, so the wait for an answer does not include it."""
     from bartack.agents import AgentResult  # noqa: PLC0415 - few workers command agents
 
-    decode = msgspec.json.Decoder(AgentResult).decode
+    decode = typed.decoder(AgentResult).decode
 
     def read(data: Buffer) -> AgentResult:
         outcome = _decode(data)

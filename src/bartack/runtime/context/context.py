@@ -14,8 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, NoReturn, TypeVar, Unpack, overload
 
-import msgspec
-
+from bartack.core import typed
 from bartack.runtime.context.agents import AgentMembers
 from bartack.runtime.context.clock import ClockMembers
 from bartack.runtime.context.definitions import (
@@ -44,7 +43,7 @@ from bartack.runtime.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 
-_decode_budget: Final = msgspec.json.Decoder(Budget).decode
+_decode_budget: Final = typed.decoder(Budget).decode
 
 
 class SessionView:

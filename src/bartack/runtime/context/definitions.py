@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, 
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import ForgottenAwaitError, MessageValueError, TypeMismatchError
 from bartack.runtime.context.part import Seconds, check_options, limit_of
 from bartack.runtime.protocol.source_places import shown_place
@@ -42,8 +43,8 @@ _VARIADIC: Final = inspect.Parameter.VAR_POSITIONAL
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 _encode_args = msgspec.json.Encoder().encode
-_decode_call = msgspec.json.Decoder(CallArgs).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_call = typed.decoder(CallArgs).decode
+_decode_list = typed.decoder(list[msgspec.Raw]).decode
 
 OnFailure = Literal["fail", "collect"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Unpack, cast
 
-import msgspec
-
+from bartack.core import typed
 from bartack.errors import DeliveryOptionError
 from bartack.messaging import BroadcastResult, SendOptions, SendOutcome
 from bartack.messaging.mailboxes import check_name, mailbox_of
@@ -24,7 +23,7 @@ from bartack.runtime.scheduler.operations import StepOp
 Recipient = str | Mailbox | Handle[object]
 """A mailbox or its name, or a worker: its path or its handle, which mean its inbox."""
 
-_decode_result: Final = msgspec.json.Decoder(BroadcastResult).decode
+_decode_result: Final = typed.decoder(BroadcastResult).decode
 _NUMBER: Final[Codec[int]] = codec(int)
 
 

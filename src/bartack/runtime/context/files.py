@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.disk import RealDisk
 from bartack.core.files import write_file, write_in_place
 from bartack.core.redact import is_secret_name
@@ -43,7 +44,7 @@ class _Recorded(msgspec.Struct):
     offset: int | None = None
 
 
-_decode_offset: Final = msgspec.json.Decoder(_Recorded).decode
+_decode_offset: Final = typed.decoder(_Recorded).decode
 
 
 class FileMembers(Members):

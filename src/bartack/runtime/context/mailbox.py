@@ -12,6 +12,7 @@ from typing import Final, TypeVar, Unpack, overload
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import MailboxNameError
 from bartack.messaging import Overflow, SendOptions, SendOutcome
 from bartack.messaging.mailboxes import CAPACITY, MAX_BYTES, check_bounds, check_name
@@ -25,9 +26,9 @@ from bartack.runtime.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 
-_decode_held: Final = msgspec.json.Decoder(s.Held).decode
-_decode_outcome: Final[Callable[[Buffer], SendOutcome]] = msgspec.json.Decoder(SendOutcome).decode
-_decode_stats: Final = msgspec.json.Decoder(s.MailboxStats).decode
+_decode_held: Final = typed.decoder(s.Held).decode
+_decode_outcome: Final[Callable[[Buffer], SendOutcome]] = typed.decoder(SendOutcome).decode
+_decode_stats: Final = typed.decoder(s.MailboxStats).decode
 _TEXT: Final[Codec[str]] = codec(str)
 _FLAG: Final[Codec[bool]] = codec(bool)
 _LIST: Final[Codec[list[object]]] = codec(list[object])

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
+from bartack.core import typed
 from bartack.runtime.context.part import Members, Seconds, check_options, encode_args, limit_here
 from bartack.runtime.protocol.steps import ShellArgs, ShellOutcome
 from bartack.runtime.protocol.values import Buffer
@@ -18,7 +19,7 @@ from bartack.runtime.scheduler.results import ShellBytes, ShellResult
 Word = str | Path | int | float
 """One word of a command."""
 
-_decode: Final = msgspec.json.Decoder(ShellOutcome).decode
+_decode: Final = typed.decoder(ShellOutcome).decode
 
 
 class ShellOptions(TypedDict, total=False):

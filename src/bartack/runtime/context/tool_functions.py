@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import TypeMismatchError
 from bartack.runtime.context.definitions import Shape
 from bartack.runtime.protocol.steps import ToolSpec
@@ -17,7 +18,7 @@ from bartack.runtime.scheduler.operations import Tool
 ToolFunction = Callable[..., Awaitable[object]] | Tool
 
 _KEYWORDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode = typed.decoder(dict[str, msgspec.Raw]).decode
 
 
 def tool_of(function: ToolFunction) -> Tool:

@@ -7,6 +7,7 @@ from typing import Final, Generic, Literal, TypedDict, TypeVar, Unpack, cast, ov
 
 import msgspec
 
+from bartack.core import typed
 from bartack.runtime.context.definitions import OnFailure, Worker, WorkerCall, delegate_op, describe_calls
 from bartack.runtime.context.part import Members, Seconds, check_options, encode_args, limit_here, nothing
 from bartack.runtime.protocol.frames import ErrorData
@@ -24,9 +25,9 @@ T4 = TypeVar("T4")
 T5 = TypeVar("T5")
 T_co = TypeVar("T_co", covariant=True)
 
-_decode_list: Final = msgspec.json.Decoder(list[Collected]).decode
-_decode_one: Final = msgspec.json.Decoder(Collected).decode
-_decode_error: Final = msgspec.json.Decoder(ErrorData).decode
+_decode_list: Final = typed.decoder(list[Collected]).decode
+_decode_one: Final = typed.decoder(Collected).decode
+_decode_error: Final = typed.decoder(ErrorData).decode
 _TEXT: Final[Codec[str]] = codec(str)
 
 

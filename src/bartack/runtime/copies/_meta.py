@@ -7,6 +7,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import WorkspaceKeepError
 
 META: Final = "meta.json"
@@ -77,7 +78,7 @@ def decode_meta(data: bytes, commit: str) -> Meta:
         WorkspaceKeepError: It cannot be read.
     """
     try:
-        meta = msgspec.json.decode(data, type=Meta)
+        meta = typed.decode(data, type=Meta)
     except msgspec.MsgspecError as error:
         raise WorkspaceKeepError(commit, f"{META}: {error}") from None
     if meta.format != FORMAT:

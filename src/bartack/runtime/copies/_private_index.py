@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.files import replace_file
 from bartack.runtime.copies._git import PlainGit
 from bartack.runtime.copies._meta import quote_path, unquote_path
@@ -65,7 +66,7 @@ class PrivateIndex:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.unlock()
         try:
-            self._memory = msgspec.json.decode((self._folder / "memory.json").read_bytes(), type=_Memory)
+            self._memory = typed.decode((self._folder / "memory.json").read_bytes(), type=_Memory)
         except (OSError, msgspec.MsgspecError):
             self._memory = _Memory()
         place = quote_path(os.fsencode(self._place))

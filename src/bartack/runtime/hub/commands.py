@@ -16,8 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, Literal
 
-import msgspec
-
+from bartack.core import typed
 from bartack.core.accounts import Account
 from bartack.core.disk import is_disk_trouble
 from bartack.errors import BartackError
@@ -304,7 +303,7 @@ class Commands:
             return None
         encoded = value_of(value, self._journal.get_blob)
         fd = self._file(owner)
-        os.write(fd, base64.b64decode(msgspec.json.decode(encoded, type=str)))
+        os.write(fd, base64.b64decode(typed.decode(encoded, type=str)))
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
 

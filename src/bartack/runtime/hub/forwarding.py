@@ -24,6 +24,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.core.readable import wait_readable
 from bartack.depot.asking import LEAVE, Answerer, RequestState, StoredRequest
@@ -128,7 +129,7 @@ class RequestForwarder(Closing):
                     self._settle(request.id, "refused", msgspec.json.encode(describe(error)))
 
     def _leave(self, state: State, request: StoredRequest) -> None:
-        asked = msgspec.json.decode(request.args, type=Request)
+        asked = typed.decode(request.args, type=Request)
         value = request.value or b"null"
         question = state.questions.get(asked.question)
         if request.asks == "send":

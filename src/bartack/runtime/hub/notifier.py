@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.user_home import user_home
 from bartack.errors import BartackError, ResilienceError
 from bartack.notices import Delivery, open_outbox
@@ -69,7 +70,7 @@ class HubLines:
             self._read()
         line, _, self._data = self._data.partition(b"\n")
         try:
-            return msgspec.json.decode(line, type=NotifierStart)
+            return typed.decode(line, type=NotifierStart)
         except msgspec.MsgspecError:
             return None
 

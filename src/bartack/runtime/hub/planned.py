@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from bartack.config.load import keep_settings, write_sets
+from bartack.core import typed
 from bartack.core.batch import Batch
 from bartack.journal import BlobRef, Draft
 from bartack.runtime.copies.copies import WHOLE
@@ -77,7 +78,7 @@ def pack_plan(plan: Plan) -> PackedPlan:
 
 def first_entries(job: bytes, run_id: str) -> Sequence[Draft]:
     """The first entries of a new run of a plan."""
-    found = msgspec.json.decode(job, type=_Job)
+    found = typed.decode(job, type=_Job)
     created = msgspec.structs.replace(found.created, run=run_id, seed=secrets.randbelow(2**32))
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
     first = [e.draft(created), e.draft(spawned, bytes(found.arguments))]

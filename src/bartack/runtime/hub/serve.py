@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.load import Config, kept_sets, load_config, load_kept_config
+from bartack.core import typed
 from bartack.errors import BartackError, JournalLockedError, TreeLockedError
 from bartack.runtime.hub.holding import HOLD_S
 from bartack.runtime.hub.hub import Hub
@@ -155,7 +156,7 @@ def _read_instructions() -> Instructions:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    return msgspec.json.decode(data, type=Instructions) if data else Instructions()
+    return typed.decode(data, type=Instructions) if data else Instructions()
 
 
 class _Report:

@@ -28,6 +28,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import (
     BartackError,
     DeadlineExceededError,
@@ -53,7 +54,7 @@ from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Valu
 FinalCheck = Callable[[], list[str | BartackError]]
 """Asked when the first worker returns: notes for people, and errors that fail the session in place of its result."""
 
-_decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_calls = typed.decoder(list[msgspec.Raw]).decode
 
 
 class JoinDesk(Desk, StepHandler):

@@ -9,6 +9,7 @@ import msgspec
 
 from bartack.config.sections import Bounds, QuestionsConfig, WorkersConfig
 from bartack.config.timeouts import Timeouts
+from bartack.core import typed
 from bartack.core.redact import Redactor, SecretRule
 from bartack.errors import BartackError, FrameError, SessionFailedError
 from bartack.messaging import LetterPolicy
@@ -179,7 +180,7 @@ class Desk:
     def decode(self, raw: msgspec.Raw, type_: type[A]) -> A:
         """The arguments of a request."""
         try:
-            return msgspec.json.decode(raw, type=type_)
+            return typed.decode(raw, type=type_)
         except (msgspec.DecodeError, RecursionError) as error:
             raise FrameError(str(error)) from None
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from bartack.core import typed
 from bartack.core.clock import Clock
 from bartack.messaging import Mailbox, SendOutcome
 from bartack.messaging.outcome import is_success
@@ -370,7 +371,7 @@ def message_type(raw: msgspec.Raw | None) -> str:
         return "blob"
     if text.startswith(b"{"):
         with contextlib.suppress(msgspec.ValidationError):
-            name = msgspec.json.decode(text, type=_Typed).type
+            name = typed.decode(text, type=_Typed).type
             if 0 < len(name) <= MAX_TYPE:
                 return name
     return _JSON_TYPES.get(text[:1], "number")

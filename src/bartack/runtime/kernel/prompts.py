@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from bartack.agents import AgentQuestion
+from bartack.core import typed
 from bartack.errors import (
     AgentDeadlineError,
     AgentError,
@@ -311,4 +312,4 @@ def _used_by(outcome: s.ThinkOutcome) -> Units:
     """What an answer reports that it used."""
     if outcome.result is None:
         return Units(outcome.tokens, outcome.turns)
-    return Units(outcome.tokens, msgspec.json.decode(outcome.result, type=_Reported).usage.turns or 0)
+    return Units(outcome.tokens, typed.decode(outcome.result, type=_Reported).usage.turns or 0)

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import TypeMismatchError
 from bartack.runtime.context.definitions import OnFailure, Shape, Worker
 from bartack.runtime.patchwork._mailboxes import milliseconds, options_of
@@ -17,10 +18,10 @@ from bartack.runtime.protocol.steps import CallArgs, Collected, DelegateArgs
 from bartack.runtime.protocol.values import PLAIN, Buffer, Codec, encode
 from bartack.runtime.scheduler.operations import StepOp
 
-_decode_call: Final = msgspec.json.Decoder(CallArgs).decode
-_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_collected: Final = msgspec.json.Decoder(list[Collected]).decode
-_decode_error: Final = msgspec.json.Decoder(ErrorData).decode
+_decode_call: Final = typed.decoder(CallArgs).decode
+_decode_list: Final = typed.decoder(list[msgspec.Raw]).decode
+_decode_collected: Final = typed.decoder(list[Collected]).decode
+_decode_error: Final = typed.decoder(ErrorData).decode
 _encode_args: Final = msgspec.json.Encoder().encode
 
 _OPTIONS: Final = frozenset({"on_failure", "timeout_ms", "limit"})

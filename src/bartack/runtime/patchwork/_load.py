@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from bartack.config.project import PATCHWORK
+from bartack.core import typed
 from bartack.errors import ProgramImportError
 from bartack.runtime.context.context import Context
 from bartack.runtime.context.definitions import Worker
@@ -95,7 +96,7 @@ class _Call(msgspec.Struct):
 
 
 def _read_call(given: object) -> _Call:
-    return msgspec.convert(given, _Call)
+    return typed.convert(given, _Call)
 
 
 def load_program(folder: str, entry: str) -> LoadedProgram:

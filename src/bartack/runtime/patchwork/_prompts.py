@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import BartackError, ReplyInvalidError, SessionFailedError
 from bartack.language import schema, types
 from bartack.runtime.context.agents import ThinkOptions, prompt_op
@@ -27,7 +28,7 @@ Block = Callable[[], object]
 WrittenTool = tuple[str, str, Block]
 """A do-block as the compiler writes it: name, description, function."""
 
-_decode_outcome: Final = msgspec.json.Decoder(ThinkOutcome).decode
+_decode_outcome: Final = typed.decoder(ThinkOutcome).decode
 _SIMPLE: Final = {types.BOOL: "bool", types.INT: "int", types.NUMBER: "float"}
 _NO_ARGUMENTS: Final[dict[str, object]] = {"type": "object", "properties": {}, "additionalProperties": False}
 _YES: Final = ("y", "yes", "true")

@@ -20,6 +20,7 @@ from typing import cast
 import msgspec
 
 from bartack.config.project import INIT, Module, Project, main_module
+from bartack.core import typed
 from bartack.errors import (
     BartackError,
     ProgramImportError,
@@ -38,7 +39,7 @@ ASKING = re.compile(rb"\.think(?:_reply)?\(")
 
 def main() -> int:
     """Answer one request on standard output."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
+    request = typed.decode(sys.stdin.buffer.read(), type=ProbeRequest)
     answer = os.dup(1)
     os.dup2(2, 1)
     try:

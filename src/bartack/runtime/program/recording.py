@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import RecordingError
 from bartack.journal import BlobRef, Blobs, Entry, JournalReader
 from bartack.journal.veil import Veil
@@ -130,7 +131,7 @@ class _Bundle:
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
-        decode = msgspec.json.Decoder(_Line).decode
+        decode = typed.decoder(_Line).decode
         try:
             self._entries = [self._entry(decode(line)) for line in _journal_lines(file)]
         except (tarfile.TarError, zlib.error, EOFError, OSError, msgspec.DecodeError) as error:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.project import with_absolute_path
+from bartack.core import typed
 from bartack.core.accounts import Account
 from bartack.errors import BartackError, ReplayMismatchError, VersionError
 from bartack.journal.veil import Secrets, Veil
@@ -107,14 +108,14 @@ def check_replay(
     if ran.code != 0 or not ran.output:
         problem = f"the replay ended with status {ran.code}"
         return ReplayReport(0, 0, [Difference("", problem)])
-    return msgspec.json.decode(ran.output, type=ReplayReport)
+    return typed.decode(ran.output, type=ReplayReport)
 
 
 def main() -> int:
     """Answer one assignment on stdout."""
     from bartack.runtime.worker_process.child import prepare_imports  # noqa: PLC0415 - the worker's side is needed only here
 
-    assignment = msgspec.json.decode(sys.stdin.buffer.read(), type=Assignment)
+    assignment = typed.decode(sys.stdin.buffer.read(), type=Assignment)
     answer = os.dup(1)
     os.dup2(2, 1)
     prepare_imports(assignment.program, assignment.root, assignment.folder, assignment.paths)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.project import PATCHWORK, with_absolute_path
+from bartack.core import typed
 from bartack.core.accounts import Account
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime.program.stderr import errors_passed_on
@@ -119,7 +120,7 @@ def probe_python(request: ProbeRequest, workspace: Path, account: Account | None
     if ran.code != 0 or not ran.output:
         problem = f"importing it ended the process (status {ran.code})"
         raise ProgramImportError(request.file, problem, remedy=_NO_EFFECTS)
-    result = msgspec.json.decode(ran.output, type=ProbeResult)
+    result = typed.decode(ran.output, type=ProbeResult)
     if result.problem:
         if result.is_usage:
             raise UsageError(Path(request.file).name, result.problem)

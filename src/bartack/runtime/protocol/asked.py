@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.agents import AgentQuestion
+from bartack.core import typed
 from bartack.core.text import cut
 from bartack.errors import TypeMismatchError
 from bartack.runtime.protocol.answers import check_answer
@@ -65,8 +66,8 @@ class ReadQuestion(NamedTuple):
 def read_question(raw: bytes, *, by_agent: bool) -> ReadQuestion:
     """What the value of an entry asks: of an agent's question, or of a program's."""
     if not by_agent:
-        return ReadQuestion(msgspec.json.decode(raw, type=AskArgs))
-    asked = msgspec.json.decode(raw, type=AgentAsk)
+        return ReadQuestion(typed.decode(raw, type=AskArgs))
+    asked = typed.decode(raw, type=AgentAsk)
     return ReadQuestion(asked.args, asked.shown_input)
 
 
@@ -76,7 +77,7 @@ def check_agent_answer(asked: AgentAsk, value: msgspec.Raw) -> str:
     Raises:
         TypeMismatchError: It is something else, or longer than an entry of the journal may be.
     """
-    text = msgspec.json.decode(check_answer(asked.args, value), type=str)
+    text = typed.decode(check_answer(asked.args, value), type=str)
     if len(text) > LONGEST_ANSWER:
         raise TypeMismatchError("answer", f"at most {LONGEST_ANSWER} characters", str(len(text)))
     return text

@@ -17,6 +17,7 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from bartack.config.project import PATCHWORK
+from bartack.core import typed
 from bartack.errors import BartackError, BroadcastError, DeliveryError, SessionFailedError, StepError
 from bartack.messaging import BroadcastResult, SendOutcome
 from bartack.runtime.protocol.exception_state import MAX_TEXT, cut, find_object, remake, take_state
@@ -237,9 +238,9 @@ def _remake_own(kind: type[BartackError], data: ErrorData) -> BartackError:
 def _restore_result(error: DeliveryError | BroadcastError, facts: dict[str, object]) -> None:
     with contextlib.suppress(msgspec.ValidationError):  # it was too long to be sent as more than text
         if isinstance(error, DeliveryError):
-            error.outcome = msgspec.convert(facts.get("outcome"), type=SendOutcome)
+            error.outcome = typed.convert(facts.get("outcome"), type=SendOutcome)
         else:
-            error.result = msgspec.convert(facts.get("result"), type=BroadcastResult)
+            error.result = typed.convert(facts.get("result"), type=BroadcastResult)
 
 
 def _stand_in(data: ErrorData) -> StepError:

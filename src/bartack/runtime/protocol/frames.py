@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import FrameError
 from bartack.journal import BlobRef
 
@@ -413,8 +414,8 @@ ToHub = (
 ToPeer = Welcome | History | Live | Answer | Refusal | Fired | Called | SessionFailed | Leave
 
 _encode = msgspec.json.Encoder().encode
-_to_hub: msgspec.json.Decoder[ToHub] = msgspec.json.Decoder(ToHub)
-_to_peer: msgspec.json.Decoder[ToPeer] = msgspec.json.Decoder(ToPeer)
+_to_hub: msgspec.json.Decoder[ToHub] = typed.decoder(ToHub)
+_to_peer: msgspec.json.Decoder[ToPeer] = typed.decoder(ToPeer)
 
 
 def encode(frame: Frame) -> bytes:

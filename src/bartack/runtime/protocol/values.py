@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkab
 import msgspec
 from msgspec import inspect as shapes
 
+from bartack.core import typed
 from bartack.errors import BartackError, MessageTooLargeError, MessageValueError, TypeMismatchError
 from bartack.runtime.protocol.source_places import place_of_caller, place_of_function
 
@@ -378,7 +379,7 @@ def encode_atoms(kinds: Iterable[Codec[object]], values: Sequence[object]) -> by
 
 def _make_decoder(annotation: object) -> Callable[[Buffer], Any]:
     try:
-        decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_decode_hook)
+        decoder = typed.decoder(cast("type[object]", annotation), dec_hook=_decode_hook)
     except TypeError as error:
         raise UnsupportedTypeError(str(error)) from None
     return decoder.decode

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from bartack.core import typed
 from bartack.depot import KeptRun
 from bartack.runtime.protocol.asked import AgentAsk, ReadQuestion, read_question
 from bartack.runtime.state.timeline import value_of
@@ -17,7 +16,7 @@ def load_question(run: KeptRun, question: AskedQuestion) -> ReadQuestion:
 
 def load_agent_ask(run: KeptRun, question: AskedQuestion) -> AgentAsk:
     """What an agent of a run asks."""
-    return msgspec.json.decode(_load(run, question), type=AgentAsk)
+    return typed.decode(_load(run, question), type=AgentAsk)
 
 
 def _load(run: KeptRun, question: AskedQuestion) -> bytes:

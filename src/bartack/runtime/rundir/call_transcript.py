@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.agents import AgentEvent
+from bartack.core import typed
 from bartack.runtime.rundir.layout import RunDir
 
 EVENTS: Final = 2000
 """The newest events of a call that are kept."""
 
-_decode: Final = msgspec.json.Decoder(AgentEvent).decode
+_decode: Final = typed.decoder(AgentEvent).decode
 
 
 class CallTranscript(NamedTuple):

@@ -16,6 +16,7 @@ import msgspec
 
 from bartack.config.load import find_state_dir, find_workspace
 from bartack.config.problem import CONFIG_FILE
+from bartack.core import typed
 from bartack.core.trust import check_private, check_settings
 from bartack.depot import FileRuns, KeptRun
 from bartack.depot.folder import is_run
@@ -216,7 +217,7 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
 def was_abandoned(run: KeptRun) -> bool:
     """Whether no process runs the run and its last hub was killed: the files for people may be incomplete."""
     try:
-        file = msgspec.json.decode(run.summary() or b"", type=RunFile)
+        file = typed.decode(run.summary() or b"", type=RunFile)
     except msgspec.DecodeError:
         return True
     return file.pid != 0 and not run.is_active()
@@ -323,7 +324,7 @@ def current_file(run: KeptRun, *, quickly: bool = False) -> RunFile:
 
 def _kept_file(run: KeptRun) -> RunFile | None:
     try:
-        return msgspec.json.decode(run.summary() or b"", type=RunFile)
+        return typed.decode(run.summary() or b"", type=RunFile)
     except msgspec.DecodeError:
         return None
 
@@ -377,7 +378,7 @@ def _take_status_at_end(file: RunFile, run: KeptRun) -> None:
 def goal_of(pipeline: dict[str, object] | None) -> str:
     """What a run of the pipeline is to do, as far as its run.json has it."""
     try:
-        described = msgspec.convert(pipeline or {}, type=_Pipeline)
+        described = typed.convert(pipeline or {}, type=_Pipeline)
     except msgspec.ValidationError:
         return ""
     titles = [task.title or task.id for task in described.tasks]

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.clock import SystemClock
 from bartack.core.files import replace_file
 from bartack.core.user_home import user_home
@@ -205,7 +206,7 @@ def _read(path: str) -> Left | None:
             facts = os.fstat(fd)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST_BYTES:
                 return None
-            return msgspec.json.decode(file.read(), type=Left)
+            return typed.decode(file.read(), type=Left)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     except OSError as error:

@@ -19,6 +19,7 @@ import msgspec
 
 from bartack.config.notices import NoticesConfig
 from bartack.config.project import with_absolute_path
+from bartack.core import typed
 from bartack.core.closing import Closing
 from bartack.core.files import replace_file
 from bartack.core.redact import Redactor, SecretRule
@@ -172,7 +173,7 @@ def _hider(redactor: Redactor) -> Callable[[str], str]:
 
 def _read_file(run: RunDir) -> NoticesFile:
     try:
-        return msgspec.json.decode((run.path / NOTICES_FILE).read_bytes(), type=NoticesFile)
+        return typed.decode((run.path / NOTICES_FILE).read_bytes(), type=NoticesFile)
     except (OSError, msgspec.MsgspecError):
         return NoticesFile()
 
@@ -227,7 +228,7 @@ def look_after_lost(outbox: Outbox) -> None:
 
 def _look_after(outbox: Outbox, claim: Claim) -> Verdict:
     try:
-        watched = msgspec.json.decode(claim.payload, type=Watched)
+        watched = typed.decode(claim.payload, type=Watched)
         if RunDir(watched.run_dir).is_active():
             return Verdict("released", wait_s=_LOOK_AGAIN_S)
         with FactReader(watched, outbox) as facts:

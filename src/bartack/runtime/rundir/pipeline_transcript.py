@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.files import open_private, replace_file
 from bartack.core.text import cut
 from bartack.depot import KeptRun
@@ -118,7 +119,7 @@ class FactLines:
         return f"{number} answered{by}: {answer}"
 
     def _value(self, entry: Entry, type_: type[T]) -> T:
-        return msgspec.json.decode(self._load(entry) or b"null", type=type_)
+        return typed.decode(self._load(entry) or b"null", type=type_)
 
 
 def _of_agent(data: e.QuestionAsked | e.QuestionSettled) -> str:

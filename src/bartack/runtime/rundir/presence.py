@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from bartack.config.timeouts import default_limit
+from bartack.core import typed
 from bartack.depot import KeptRun
 from bartack.errors import (
     DeadlineExceededError,
@@ -96,7 +97,7 @@ def _connect(run: RunDir, limit_s: float) -> socket.socket | None:
 def _ended_as(run: KeptRun) -> str:
     """How a run has ended for good, by its summary; empty if it has not."""
     try:
-        status = msgspec.json.decode(run.summary() or b"", type=_Status).status
+        status = typed.decode(run.summary() or b"", type=_Status).status
     except msgspec.DecodeError:
         return ""
     return status if status in _OVER else ""

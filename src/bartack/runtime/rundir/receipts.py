@@ -16,6 +16,7 @@ import msgspec
 from bartack.agents import Usage
 from bartack.agents.artifacts import open_artifact
 from bartack.agents.contract import VerifiedArtifact
+from bartack.core import typed
 from bartack.depot import KeptRun
 from bartack.errors import FileAccessError, UnsafePathError
 from bartack.runtime.rundir.follower import RunFollower
@@ -136,7 +137,7 @@ def load_receipt(path: str | os.PathLike[str]) -> Receipt:
         FileAccessError: It cannot be read, or is none.
     """
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Receipt)
+        return typed.decode(Path(path).read_bytes(), type=Receipt)
     except (OSError, msgspec.MsgspecError) as error:
         raise FileAccessError(os.fspath(path), str(error)) from None
 
@@ -174,7 +175,7 @@ def receipts_of(follower: RunFollower) -> list[Receipt]:
 
 def receipt_in(value: bytes | None) -> Receipt | None:
     """The receipt in the outcome of a step that has accepted an answer, if it has one."""
-    found = msgspec.json.decode(value or b"null", type=_Accepted | None)
+    found = typed.decode(value or b"null", type=_Accepted | None)
     return None if found is None else found.receipt
 
 

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.depot import KeptRun
 from bartack.runtime.protocol.steps import ThinkOutcome
 from bartack.runtime.state import entries as e
@@ -38,7 +39,7 @@ def recorded_prompts(run: KeptRun, agent: str = "") -> list[Rule]:
             if isinstance(data, e.ToolCalled):
                 _add_call(calls, data, reader.load_value(entry))
             elif isinstance(data, e.StepFinished) and data.step == "think" and entry.seq in steps:
-                outcome = msgspec.json.decode(reader.load_value(entry) or b"null", type=ThinkOutcome | None)
+                outcome = typed.decode(reader.load_value(entry) or b"null", type=ThinkOutcome | None)
                 if outcome is not None and outcome.result is None and agent in {"", outcome.agent}:
                     rules.append(_rule(data, outcome, [call for _, call in calls.get((data.p, data.n), [])]))
     return rules

@@ -18,6 +18,7 @@ from zlib import crc32
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.disk import is_disk_trouble
 from bartack.core.files import replace_file
 from bartack.journal.veil import Secrets
@@ -108,7 +109,7 @@ class Digests:
 
     def _load(self) -> SecretsFile:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=SecretsFile)
+            return typed.decode(self._path.read_bytes(), type=SecretsFile)
         except (OSError, msgspec.DecodeError):
             return SecretsFile(salt=os.urandom(16).hex())
 

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import ManifestError
 
 Source = Literal["git", "roots"]
@@ -137,7 +138,7 @@ def read_manifest(path: Path) -> tuple[str, list[FileEntry]]:
         ManifestError: It cannot be read, or is none.
     """
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = typed.decode(path.read_bytes(), type=Manifest)
         return manifest.snapshot_id, [_decode_file(file) for file in manifest.files]
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise ManifestError(str(path), str(error)) from None
@@ -183,7 +184,7 @@ def iter_snapshots(run_dir: Path) -> Iterator[Snapshot]:
 
 def _read_head(path: Path) -> _Head:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Head)
+        return typed.decode(path.read_bytes(), type=_Head)
     except (OSError, msgspec.MsgspecError) as error:
         raise ManifestError(str(path), str(error)) from None
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.depot import KeptRun
 from bartack.errors import JournalCorruptError, RunNotFoundError
 from bartack.journal import Bookmark, Entry, JournalReader
@@ -87,7 +88,7 @@ class _Offered(msgspec.Struct):
 
 
 def _unused(step: StepRecord, asked: bytes, found: list[Entry]) -> tuple[str, ...]:
-    offered = msgspec.json.decode(asked, type=_Offered).tools
+    offered = typed.decode(asked, type=_Offered).tools
     calls = (e.decode_entry(entry.kind, entry.raw) for entry in found if entry.kind == e.ToolCalled.kind)
     place = (step.p, step.n)
     called = {call.tool for call in calls if isinstance(call, e.ToolCalled) and (call.p, call.n) == place}

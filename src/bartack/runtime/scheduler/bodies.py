@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import BartackError, StepCancelledError
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import describe_error
@@ -28,7 +29,7 @@ from bartack.runtime.scheduler.scheduler import Scheduler
 
 _NULL: Final = b"null"
 _encode: Final = msgspec.json.Encoder().encode
-_decode_attempt: Final = msgspec.json.Decoder(dict[str, object]).decode
+_decode_attempt: Final = typed.decoder(dict[str, object]).decode
 
 
 class Bodies:

@@ -36,6 +36,7 @@ from typing import cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import ReplayMismatchError, VersionError
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import revive_error
@@ -258,7 +259,7 @@ def _subject_of_outcome(past: f.Past) -> str:
     if past.step == "shell" and past.e is not None:
         return str(past.e.facts.get("command", ""))
     try:
-        outcome = msgspec.json.decode(past.v, type=object) if past.v is not None else None
+        outcome = typed.decode(past.v, type=object) if past.v is not None else None
     except msgspec.DecodeError:
         return ""
     if past.step == "shell" and isinstance(outcome, dict):

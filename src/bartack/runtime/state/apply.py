@@ -33,6 +33,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.core import typed
 from bartack.journal import Entry
 from bartack.messaging import Message
 from bartack.runtime.protocol.paths import CallPlace
@@ -505,7 +506,7 @@ def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, va
     if data.closed:
         mailbox.close()
     if data.capacity:
-        mailbox.declare(data.capacity, data.max_bytes, msgspec.convert(data.overflow, type=_Overflow))
+        mailbox.declare(data.capacity, data.max_bytes, typed.convert(data.overflow, type=_Overflow))
     if data.subscribe:
         mailbox.subscribe(data.subscribe)
     if data.unsubscribe:

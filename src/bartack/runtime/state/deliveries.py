@@ -10,6 +10,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from bartack.core import typed
 from bartack.journal import BlobRef
 from bartack.messaging import DeadLetter, Message, Reason
 from bartack.messaging.letter import LetterState, letter_id
@@ -184,7 +185,7 @@ class Deliveries:
         if data.to == "waiting":
             self._wait(letter, data.reason, at, data.retry_at, letter.attempts + 1)
             return letter
-        letter.state = msgspec.convert(data.to, type=LetterState)
+        letter.state = typed.convert(data.to, type=LetterState)
         letter.next_retry_at = 0
         letter.note(at, data.to, data.by)
         if data.to == "retrying":
@@ -211,7 +212,7 @@ class Deliveries:
     def _wait(self, letter: DeadLetter, reason: str, at: int, retry_at: int, attempts: int) -> None:
         letter.state = "waiting"
         # An older version recorded only the error of a receiver that gave a message back for good.
-        letter.reason = msgspec.convert(reason if reason in _REASONS else "nack", type=Reason)
+        letter.reason = typed.convert(reason if reason in _REASONS else "nack", type=Reason)
         letter.attempts = attempts
         letter.last_attempt_at = at
         letter.next_retry_at = retry_at

@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
+from bartack.core import typed
 from bartack.journal import BlobRef, Draft
 from bartack.messaging import SendOutcome
 from bartack.messaging.options import Terms
@@ -875,7 +876,7 @@ class RequestTaken(EntryData, frozen=True, gc=False):
 ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}
 PACKS: Final = frozenset({WorkspacePart.kind, WorkspaceKept.kind, WorkspacePacked.kind})
 """Entries whose values are files of the workspace, and not JSON."""
-_DECODERS: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in ENTRY_TYPES.items()}
+_DECODERS: Final = {kind: typed.decoder(cls) for kind, cls in ENTRY_TYPES.items()}
 
 
 def decode_entry(kind: str, raw: bytes | msgspec.Raw) -> EntryData | None:

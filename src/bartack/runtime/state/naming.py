@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.text import cut
 from bartack.runtime.protocol.steps import CallArgs
 
@@ -37,7 +38,7 @@ def _arguments(given: bytes | msgspec.Raw | None) -> list[bytes]:
     if given is None:
         return []
     try:
-        call = msgspec.json.decode(given, type=CallArgs)
+        call = typed.decode(given, type=CallArgs)
     except (msgspec.DecodeError, RecursionError):
         return []
     return [bytes(raw) for raw in (*call.args, *call.kwargs.values())]

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import BudgetExceededError
 
 MOST: Final = 2**53 - 1
@@ -86,7 +87,7 @@ def reserve(caps: Caps, spent: Units, reserved: Units, wanted: Units, share: int
         asked = getattr(wanted, unit) if not share else 0
         part = asked or (cap - used) / (share or CALLS)
         found[unit] = min(max(part if unit == "wall_s" else int(part), least), left)
-    return msgspec.convert(found, type=Units, strict=False)
+    return typed.convert(found, type=Units, strict=False)
 
 
 def settle(caps: Caps, used: Units, reserved: Units) -> Units:

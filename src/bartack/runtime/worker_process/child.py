@@ -25,6 +25,7 @@ import msgspec
 
 from bartack.config.project import PATCHWORK, Project, is_below
 from bartack.config.timeouts import Timeouts
+from bartack.core import typed
 from bartack.depot.port import open_blob_port
 from bartack.errors import (
     BartackError,
@@ -64,8 +65,8 @@ class _Config(msgspec.Struct):
 
 
 # Made in the process that workers are forked from, and not by each of them.
-_decode_order: Final = msgspec.json.Decoder(f.Order).decode
-_decode_config: Final = msgspec.json.Decoder(_Config).decode
+_decode_order: Final = typed.decoder(f.Order).decode
+_decode_config: Final = typed.decoder(_Config).decode
 _real_places: Final = {path: os.path.realpath(path) for path in sys.path if path}
 
 

@@ -17,6 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.supervision.process.system import system
 
 In = TypeVar("In")
@@ -311,5 +312,5 @@ def _close_all(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-COMMANDS: Final[msgspec.json.Decoder[tuple[int, Command]]] = msgspec.json.Decoder(tuple[int, Command])
-EVENTS: Final[msgspec.json.Decoder[tuple[int, ParentEvent]]] = msgspec.json.Decoder(tuple[int, ParentEvent])
+COMMANDS: Final[msgspec.json.Decoder[tuple[int, Command]]] = typed.decoder(tuple[int, Command])
+EVENTS: Final[msgspec.json.Decoder[tuple[int, ParentEvent]]] = typed.decoder(tuple[int, ParentEvent])

@@ -15,6 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.supervision.parent.parent import run_parent
 
 HOST_PROGRAM: Final = "bartack.supervision.supervisor._host_program"
@@ -52,7 +53,7 @@ def describe_function(function: Callable[[], object], cwd: str) -> bytes:
 
 def call_function(payload: bytes, fds: list[int]) -> int:
     """In the child: call the function; return the exit code."""
-    call = msgspec.json.decode(payload, type=FunctionCall)
+    call = typed.decode(payload, type=FunctionCall)
     for target, fd in zip((sys.stdout.fileno(), sys.stderr.fileno()), fds, strict=False):
         os.dup2(fd, target)
         os.close(fd)

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.testing.model._chat import ChatApi
 from bartack.testing.model._conversation import Api, Conversation, Event, JsonObject
 from bartack.testing.model._director import Answer, Director, newest_results
@@ -156,7 +157,7 @@ class ModelHandler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, raw: bytes) -> None:
         try:
-            body = msgspec.json.decode(raw, type=dict[str, object])
+            body = typed.decode(raw, type=dict[str, object])
         except msgspec.DecodeError as error:
             message = f"the body is not a JSON object: {error}"
             self._send(400, {"type": "error", "error": {"type": "invalid_request_error", "message": message}})

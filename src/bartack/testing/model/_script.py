@@ -14,6 +14,7 @@ from typing import Annotated, Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import ScriptError
 
 SERVER: Final = "model server"
@@ -124,7 +125,7 @@ def read_scripts(given: Mapping[str, Sequence[Mapping[str, object]]], where: str
         ScriptError: A script is invalid. The message names the script, the step and the key.
     """
     try:
-        scripts = msgspec.convert(dict(given), Scripts)
+        scripts = typed.convert(dict(given), Scripts)
     except msgspec.ValidationError as error:
         raise invalid(where=where, problem=str(error)) from error
     for name, steps in scripts.items():

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from bartack.agents import ScriptedAgent
+from bartack.core import typed
 from bartack.errors import ReplayMismatchError, RunNotFoundError
 from bartack.journal import Entry
 from bartack.runtime import Run
@@ -203,7 +204,7 @@ class _Mirror(msgspec.Struct):
 
 
 def _kill_hub(run: Run) -> None:
-    pid = msgspec.json.decode(RunDir(run.dir).summary() or b"{}", type=_Mirror).pid
+    pid = typed.decode(RunDir(run.dir).summary() or b"{}", type=_Mirror).pid
     with RunDir(run.dir).watch() as watch:
         if pid:
             with contextlib.suppress(ProcessLookupError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.sockets import peer_of
 from bartack.errors import OutboxFullError, ResilienceError
 from bartack.resilience import NewEvent, Outbox
@@ -282,7 +283,7 @@ class _Where(msgspec.Struct):
 
 def _cwd_of(body: bytes) -> str:
     try:
-        cwd = msgspec.json.decode(body, type=_Where).cwd
+        cwd = typed.decode(body, type=_Where).cwd
     except (msgspec.DecodeError, ValueError, RecursionError):
         return "/"
     return cwd if os.path.isabs(cwd) and "\0" not in cwd else "/"

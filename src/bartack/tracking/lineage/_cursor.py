@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.canonical_json import canonical
 from bartack.errors import CursorError
 
@@ -36,7 +37,7 @@ def read_cursor(query: list[object], cursor: str, count: int) -> tuple[int, ...]
     """
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars="-_", validate=True)
-        place = msgspec.json.decode(raw, type=Place)
+        place = typed.decode(raw, type=Place)
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
         raise CursorError(cursor) from error
     fits = place.query == _fingerprint(query) and len(place.numbers) == count

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from bartack.core import typed
 from bartack.errors import PatternNotFoundError
 from bartack.tracking.lineage._cursor import make_cursor, read_cursor
 from bartack.tracking.lineage._write import newest_version
@@ -212,7 +213,7 @@ def find_code(db: sqlite3.Connection, pattern_id: str, version: str | None) -> s
     """
     node = find_node(db, pattern_id, version)
     (data,) = db.execute("SELECT pattern_data FROM nodes WHERE node_id = ?", (node.node_id,)).fetchone()
-    code = msgspec.json.decode(data, type=dict[str, object]).get("code")
+    code = typed.decode(data, type=dict[str, object]).get("code")
     return code if isinstance(code, str) else ""
 
 

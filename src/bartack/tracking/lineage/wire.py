@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from bartack.core import typed
 from bartack.core.canonical_json import canonical
 from bartack.errors import CanonicalJsonError, EventInvalidError, EventValueError
 
@@ -394,7 +395,7 @@ def convert(value: object, kind: type[S], *, from_text: bool = False) -> S:
     if isinstance(value, dict) and not from_text:
         value = {name: _whole(member) for name, member in cast("dict[str, object]", value).items()}
     try:
-        return msgspec.convert(value, kind, strict=not from_text)
+        return typed.convert(value, kind, strict=not from_text)
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from error
 

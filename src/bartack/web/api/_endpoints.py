@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import RunBeingReadError, WebQueryError
 from bartack.tracking import LineageQuery
 from bartack.tracking.lineage.wire import LineageAnswer, SearchAnswer, SearchRequest
@@ -211,7 +212,7 @@ async def _pattern(asked: Asked) -> LineageAnswer:
     query: q.PatternQuery = asked.query
     members = {name: value for name, value in msgspec.structs.asdict(query).items() if value is not None}
     try:
-        wanted = msgspec.convert(members, LineageQuery)
+        wanted = typed.convert(members, LineageQuery)
     except msgspec.ValidationError as error:
         raise WebQueryError("version", str(error).partition(" - at ")[0]) from None
     pattern = asked.path["pattern"]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast, get_args
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.watch import Watch, open_watch
 from bartack.errors import BartackError
 from bartack.runtime.rundir.find import (
@@ -368,7 +369,7 @@ def _pipeline_of(file: RunFile) -> _Pipeline | None:
     if file.pipeline is None:
         return None
     try:
-        return msgspec.convert(file.pipeline, type=_Pipeline)
+        return typed.convert(file.pipeline, type=_Pipeline)
     except msgspec.ValidationError:
         return None
 

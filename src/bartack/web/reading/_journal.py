@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.errors import NotShownError
 from bartack.journal import Entry
 from bartack.runtime.protocol.paths import worker_path
@@ -183,7 +184,7 @@ def _read_near(view: RunView, places: list[int]) -> list[LogLine]:
 def _line(view: RunView, entry: Entry) -> LogLine:
     data = entry.decode(e.OutputWritten)
     try:
-        text = msgspec.json.decode(view.load(entry) or b'""', type=str)
+        text = typed.decode(view.load(entry) or b'""', type=str)
     except (msgspec.DecodeError, RecursionError):
         text = ""
     except LOST as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-import msgspec
-
+from bartack.core import typed
 from bartack.runtime.protocol.steps import UsageFacts
 from bartack.runtime.state.spans.rows import CallFacts, StepSpan
 from bartack.web.following._pauses import Pauses
@@ -38,7 +37,7 @@ def _plus(one: UsageFacts, other: UsageFacts) -> UsageFacts:
     for name in UsageFacts.__struct_fields__:
         known = [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
         added[name] = sum(known) if known else None
-    return msgspec.convert(added, type=UsageFacts, strict=False)
+    return typed.convert(added, type=UsageFacts, strict=False)
 
 
 async def read_money(view: RunView) -> Money:

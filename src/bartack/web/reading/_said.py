@@ -6,6 +6,7 @@ from typing import Final, cast, get_args
 
 import msgspec
 
+from bartack.core import typed
 from bartack.runtime.protocol.steps import UsageFacts
 from bartack.web.following._runs import moment_us
 from bartack.web.models._talk import LineData, SaidKind, SaidLine, SaidPhase
@@ -55,6 +56,6 @@ def _text(value: object) -> str:
 
 def _usage(value: object) -> UsageFacts | None:
     try:
-        return None if value is None else msgspec.convert(value, type=UsageFacts)
+        return None if value is None else typed.convert(value, type=UsageFacts)
     except msgspec.ValidationError:
         return None

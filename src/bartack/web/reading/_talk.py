@@ -12,6 +12,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.text import cut
 from bartack.errors import NotShownError
 from bartack.runtime.protocol.steps import ThinkArgs, ThinkOutcome
@@ -130,7 +131,7 @@ def _completed(view: RunView, step: StepSpan, facts: CallFacts) -> CallFacts:
 def _load(view: RunView, seq: int, type_: type[T]) -> T | None:
     try:
         value = view.value(seq)
-        return None if value is None else msgspec.json.decode(value, type=type_)
+        return None if value is None else typed.decode(value, type=type_)
     except (msgspec.DecodeError, RecursionError, *LOST):
         return None
 
@@ -233,7 +234,7 @@ def read_transcript_line(hider: Hider, line: bytes, key: str) -> Line | None:
     if len(line) > LONGEST_LINE:
         return None
     try:
-        read = msgspec.json.decode(hider.line(line), type=dict[str, object])
+        read = typed.decode(hider.line(line), type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if read.pop("key", "") != key:
@@ -311,7 +312,7 @@ class _Copied(msgspec.Struct):
 def _wire_line(hider: Hider, number: int, raw: bytes) -> Line:
     """A line that went over a pipe, as text: it is not ours, and may be anything."""
     try:
-        copied = msgspec.json.decode(raw, type=_Copied)
+        copied = typed.decode(raw, type=_Copied)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         copied = _Copied()
     inner = bytes(copied.line) or copied.text.encode("utf-8", "replace") or raw

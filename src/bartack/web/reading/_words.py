@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import typed
 from bartack.core.text import cut
 from bartack.runtime.protocol.steps import UsageFacts
 from bartack.web.models._parts import Words
@@ -107,7 +108,7 @@ def _last(lines: list[Line], event: str) -> Line:
 
 def _convert(usage: object) -> UsageFacts | None:
     try:
-        return None if usage is None else msgspec.convert(usage, type=UsageFacts)
+        return None if usage is None else typed.convert(usage, type=UsageFacts)
     except msgspec.ValidationError:
         return None
 

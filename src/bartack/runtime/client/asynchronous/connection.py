@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 from typing import Final, Self, TypeVar
 
-import msgspec
-
+from bartack.core import typed
 from bartack.errors import FrameError, HubStoppedError, RunNotActiveError
 from bartack.journal.contract import INLINE_LIMIT
 from bartack.runtime.client import requests
@@ -210,7 +209,7 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
         data = frame.v if frame.ref is None else self._blobs.get(frame.ref)
         if data is not None and bytes(data) != b"null":
             self._held += 1
-            self.settle(msgspec.json.decode(data, type=Held).id, ok=False)
+            self.settle(typed.decode(data, type=Held).id, ok=False)
 
     def _renew(self) -> None:
         self._renewal = None

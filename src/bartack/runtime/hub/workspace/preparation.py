@@ -24,6 +24,7 @@ import msgspec
 
 from bartack.config.project import with_absolute_path
 from bartack.config.sections import WorkspaceConfig
+from bartack.core import typed
 from bartack.core.files import replace_file
 from bartack.errors import WorkspaceKeepError, WorkspaceSetupError
 from bartack.runtime.copies.copies import open_copies
@@ -142,7 +143,7 @@ def _place_of(top: Path) -> Path:
 
 def _read_done(top: Path) -> SetupDone | None:
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(_place_of(top).read_bytes(), type=SetupDone)
+        return typed.decode(_place_of(top).read_bytes(), type=SetupDone)
     return None
 
 

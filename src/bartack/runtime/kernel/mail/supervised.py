@@ -10,8 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final, assert_never
 
-import msgspec
-
+from bartack.core import typed
 from bartack.messaging import (
     Accepted,
     DeadLettered,
@@ -182,7 +181,7 @@ class SendDesk(Attempts, MailObserver, ABC):
         ack, attempts = post.terms.ack, post.attempt
         if post.stage == "dead":
             letter = letter_id(self.state.run_id, post.message)
-            reason = msgspec.convert(post.reason, type=Reason)
+            reason = typed.convert(post.reason, type=Reason)
             self._settle(post, DeadLettered(post.message, letter, reason, attempts))
         elif post.stage != "none" and ack == "accepted":
             self._settle(post, Accepted(post.message, seq_of(post.message)))

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bartack.core import typed
 from bartack.runtime.protocol.step_key import step_key
 from bartack.runtime.protocol.steps import UsageFacts
 from bartack.runtime.state import entries as e
@@ -48,8 +49,8 @@ class _Outcome(msgspec.Struct):
     usage: UsageFacts | None = None
 
 
-_asked: Final = msgspec.json.Decoder(_Asked)
-_outcome: Final = msgspec.json.Decoder(_Outcome)
+_asked: Final = typed.decoder(_Asked)
+_outcome: Final = typed.decoder(_Outcome)
 
 
 class CallColumns:
