@@ -10,6 +10,7 @@ import os
 import re
 import threading
 import time
+import weakref
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
@@ -205,6 +206,20 @@ class Database(Closing):
             raise DepotInsecureError(self.name, problem)
 
 
+class _Held:
+    """The connection of a session."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+
+    def drop(self) -> None:
+        """Close it."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+
 class Session(Closing):
     """See ``Database.session``.
 
@@ -216,7 +231,9 @@ class Session(Closing):
         self.database = database
         self.connections = 0
         self._answer_s = answer_s
-        self._connection: Connection | None = None
+        self._held = _Held()
+        # Held from outside: what is collected together with this object would be reported as left open.
+        weakref.finalize(self, self._held.drop).atexit = False
         self._mutex = threading.RLock()
 
     @contextmanager
@@ -227,11 +244,12 @@ class Session(Closing):
             DepotError: See ``Database.talking``.
         """
         with self._mutex, self.database.talking():
-            if self._connection is None or self._connection.closed:
-                self._connection = self.database.connect(self._answer_s)
+            connection = self._held.connection
+            if connection is None or connection.closed:
+                connection = self._held.connection = self.database.connect(self._answer_s)
                 self.connections += 1
             try:
-                yield self._connection
+                yield connection
             except self.database.transient:
                 self.drop()
                 raise
@@ -252,13 +270,7 @@ class Session(Closing):
 
     def drop(self) -> None:
         """Close the connection; the next use makes a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(Exception):
-                connection.close()
-
-    def __del__(self) -> None:
-        self.drop()
+        self._held.drop()
 
     def close(self) -> None:
         """Close it. If another thread waits for an answer, it is left to that."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -290,3 +292,21 @@ def test_a_statement_that_writes_is_not_sent_twice() -> None:
             session.rows("INSERT INTO bartack.team VALUES ('two')")
         assert isinstance(session, Session)
         assert session.rows("SELECT count(*) FROM bartack.team") == [(1,)]
+
+
+def test_a_session_that_is_collected_in_a_cycle_closes_its_connection_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database = Database(new_database())
+    older = [database.connect()]  # what is older is collected first
+    monkeypatch.setattr(database, "connect", lambda _: older.pop())
+    session = database.session()
+    with session.use() as connection:
+        vars(session)["cycle"] = vars(connection)["cycle"] = {"session": session, "connection": connection}
+
+    with warnings.catch_warnings(record=True) as reported:
+        warnings.simplefilter("always")
+        del session, connection
+        gc.collect()
+
+    assert [str(one.message) for one in reported] == []
