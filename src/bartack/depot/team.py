@@ -89,6 +89,7 @@ class QueuePlace(NamedTuple):
         node: The node that owns it.
         has_nodes: Whether there is a node now that may take it.
         needs: The labels that a node must have.
+        team: Whose run it is.
     """
 
     state: str
@@ -97,6 +98,7 @@ class QueuePlace(NamedTuple):
     node: str
     has_nodes: bool
     needs: Sequence[str]
+    team: str
 
 
 class ListedNode(NamedTuple):
@@ -376,7 +378,7 @@ class Team:
         rows = self._session.rows(
             "SELECT o.state, o.reason, o.pool, coalesce(n.name, ''), "  # noqa: S608 - of constants
             "EXISTS (SELECT 1 FROM bartack.node x WHERE x.state = 'live' AND x.slots > 0 AND x.until > clock_timestamp() "
-            f"AND o.pool = ANY (x.pools) AND o.needs <@ x.labels AND {SERVES}), o.needs "
+            f"AND o.pool = ANY (x.pools) AND o.needs <@ x.labels AND {SERVES}), o.needs, t.name "
             "FROM bartack.run r JOIN bartack.owner o ON o.run = r.no JOIN bartack.team t ON t.name = r.team "
             "LEFT JOIN bartack.node n ON n.id = o.node "
             "WHERE r.id = %s AND o.pool IS NOT NULL",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bartack.cli.app._database import open_team, reason_in_queue, wait_of
+from bartack.cli.app._database import open_team, wait_of
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import name_database, write_json
 from bartack.cli.app._terminal import local_moment, printable, write_note
 from bartack.cli.live._watch import watch_run
+from bartack.depot.taken import TEAM
 from bartack.errors import RunHeldError
 from bartack.runtime.client.databases import bring_journal, complete_queueing
 from bartack.runtime.rundir.find import TERMINAL, summarise
@@ -63,8 +64,10 @@ def note_queued(run: RunDir, where: Elsewhere, queueing: Queueing) -> None:
         write_note(f"{run.id} begins at {local_moment(round(queueing.begins.timestamp() * 1e6))}")
     place = open_team(where).queue_place(run.id)
     if place is not None and place.state == "queued" and not place.has_nodes:
-        why = reason_in_queue(wait_of(run)) or f"no node takes runs of pool {place.pool!r}"
-        write_note(f"{printable(why)}; it waits for one: bartack node run --on DATABASE")
+        labels = f" with {', '.join(place.needs)}" if place.needs else ""
+        team = f" of the team {place.team}" if place.team != TEAM else ""
+        which = printable(f"no node{labels} takes runs of pool {place.pool}{team} now")
+        write_note(f"{which}; it waits for one: bartack node run --on DATABASE")
 
 
 def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:
