@@ -19,9 +19,10 @@ from bartack.errors import (
     JournalLockedError,
     JournalLostError,
 )
+from bartack.node._core import Ending
 from bartack.node._environments import Environments
 from bartack.node._fleet_core import CannotRun, Postponed, Rewound, WorkEnd
-from bartack.node._work import RunWork
+from bartack.node._work import RunWork, _by_wall
 
 RUN = Taken(1, "run-20260101-000000-00000001", "default", 2, 0)
 
@@ -85,3 +86,13 @@ def test_entries_that_the_database_has_lost_are_for_a_person(tmp_path: Path) -> 
 
     assert isinstance(end, Rewound)
     assert str(tmp_path / RUN.id) in end.why
+
+
+@pytest.mark.requirement("fleet-time")
+def test_a_run_rests_until_its_time_by_the_clock_of_its_database() -> None:
+    offset_us, now_us = 3_600_000_000, 1_000_000_000_000
+    stopped = Ending(due_us=now_us + offset_us + 60, last_us=now_us + offset_us - 5)
+
+    assert _by_wall(stopped, offset_us, now_us).due_us == now_us + 60
+    assert _by_wall(stopped, 0, now_us).due_us == now_us + 65, "a journal that is ahead waits no longer"
+    assert _by_wall(Ending(), offset_us, now_us).due_us == 0, "no time continues it"
