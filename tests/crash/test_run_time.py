@@ -23,7 +23,7 @@ from bartack.config.load import load_config
 from bartack.depot import Job
 from bartack.depot.elsewhere import NODE, Elsewhere, write_elsewhere
 from bartack.depot.link import NodeLink
-from bartack.depot.taken import Taken
+from bartack.depot.taken import HOLD_S, Taken
 from bartack.errors import BartackError
 from bartack.journal import Entry, open_reader
 from bartack.journal.shared import Commit
@@ -90,7 +90,8 @@ class Database:
         self._link = NodeLink(self._take, self._call)
         self.run = RunDir(machine.runs / self.run.id)
         hubs = RealHubs(
-            machine.environ, partial(spawn_linked, self._link, taken, self._lease, sys.executable, None)
+            machine.environ,
+            partial(spawn_linked, self._link, taken, self._lease, sys.executable, None, hold_s=HOLD_S),
         )
         workspace = str(self.run.path.parent)
         started = hubs.start(Job(run=self.run.id, path=str(self.run.path), workspace=workspace))

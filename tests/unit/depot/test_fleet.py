@@ -524,9 +524,12 @@ def test_a_statement_that_the_database_never_takes_does_not_hold_up_the_others(y
 def test_a_statement_takes_no_more_than_it_has_time_for(yard: Yard, tmp_path: Path) -> None:
     courier = yard.node()._courier
 
+    def load_nothing(ref: BlobRef) -> bytes:
+        raise AssertionError(ref)
+
     def parcel(run: int, size: int) -> Parcel:
         commit = Commit(2, 2, 1, 1, bytes(size))
-        return Parcel(Kept(run, f"run-{run}", tmp_path, commit, lambda ref: b""), lambda error: None)
+        return Parcel(Kept(run, f"run-{run}", tmp_path, commit, load_nothing), lambda error: None)
 
     with courier._changed:  # its thread waits for this
         courier._waiting += [parcel(run, 3 << 20) for run in range(1, 5)]

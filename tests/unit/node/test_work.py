@@ -27,9 +27,10 @@ from bartack.errors import (
     JournalLostError,
 )
 from bartack.journal import BlobRef
+from bartack.node._core import Ending
 from bartack.node._environments import Environments
 from bartack.node._fleet_core import CannotRun, Damaged, Postponed, Rewound, WorkEnd
-from bartack.node._work import RunWork, spawn_linked
+from bartack.node._work import RunWork, _by_wall, spawn_linked
 from bartack.runtime.client.start_hub import HubOrder
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.serve import Instructions
@@ -115,7 +116,7 @@ def test_a_hub_learns_from_its_node_how_long_it_may_stand_still(tmp_path: Path) 
     order = HubOrder(module="reading", words=(), workspace=str(tmp_path), environ=environ)
     lease, out = os.open(os.devnull, os.O_RDONLY), tmp_path / "out"
     with NodeLink(refuse, refuse) as link, out.open("wb") as log:
-        hub = spawn_linked(link, 2, lease, sys.executable, None, order, log.fileno(), lease, hold_s=4000.0)
+        hub = spawn_linked(link, RUN, lease, sys.executable, None, order, log.fileno(), lease, hold_s=4000.0)
         until(hub.is_gone, "the end of the process")
     os.close(lease)
 
@@ -171,3 +172,13 @@ def test_a_workspace_that_is_restored_is_reported(tmp_path: Path) -> None:
     assert taken == RUN
     assert took_s > 0
     assert len([*tmp_path.glob(f"seat/*/{run.id}/main.py")]) == 1
+
+
+@pytest.mark.requirement("fleet-time")
+def test_a_run_rests_until_its_time_by_the_clock_of_its_database() -> None:
+    offset_us, now_us = 3_600_000_000, 1_000_000_000_000
+    stopped = Ending(due_us=now_us + offset_us + 60, last_us=now_us + offset_us - 5)
+
+    assert _by_wall(stopped, offset_us, now_us).due_us == now_us + 60
+    assert _by_wall(stopped, 0, now_us).due_us == now_us + 65, "a journal that is ahead waits no longer"
+    assert _by_wall(Ending(), offset_us, now_us).due_us == 0, "no time continues it"

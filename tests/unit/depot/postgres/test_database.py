@@ -294,12 +294,10 @@ def test_a_statement_that_writes_is_not_sent_twice() -> None:
         assert session.rows("SELECT count(*) FROM bartack.team") == [(1,)]
 
 
-def test_a_session_that_is_collected_in_a_cycle_closes_its_connection_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_session_that_is_collected_in_a_cycle_closes_its_connection_first() -> None:
     database = Database(new_database())
     older = [database.connect()]  # what is older is collected first
-    monkeypatch.setattr(database, "connect", lambda _: older.pop())
+    vars(database)["connect"] = lambda *_: older.pop()
     session = database.session()
     with session.use() as connection:
         vars(session)["cycle"] = vars(connection)["cycle"] = {"session": session, "connection": connection}
