@@ -297,7 +297,11 @@ def test_a_statement_that_writes_is_not_sent_twice() -> None:
 def test_a_session_that_is_collected_in_a_cycle_closes_its_connection_first() -> None:
     database = Database(new_database())
     older = [database.connect()]  # what is older is collected first
-    vars(database)["connect"] = lambda *_: older.pop()
+
+    def connect(answer_s: float) -> object:
+        return older.pop()
+
+    vars(database)["connect"] = connect
     session = database.session()
     with session.use() as connection:
         vars(session)["cycle"] = vars(connection)["cycle"] = {"session": session, "connection": connection}
