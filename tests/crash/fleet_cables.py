@@ -106,7 +106,7 @@ class Work:
         """Stop after the step in flight."""
         self._stops.set()
 
-    hurry = kill = stop
+    hurry = kill = cut = stop
 
     def join(self, timeout_s: float) -> bool:
         """See ``RunWork.join``."""
