@@ -430,13 +430,14 @@ def keep_sized(stage: Stage, main: Puppet, *sizes: int) -> None:
 @pytest.mark.parametrize(
     ("sizes", "packs"),
     [
-        ([1, 16], False),
-        ([1, 16, 1], True),
-        ([50, 60, 40], False),
-        ([50, 60, 41], True),
+        ([1, 300], False),
+        ([4, 4, 4, 4], False),
+        ([4, 4, 4, 4, 1], True),
+        ([50, 60, 40, 30], False),
+        ([50, 60, 40, 31], True),
     ],
 )
-def test_packs_that_have_outgrown_the_first_one_become_one(
+def test_packs_that_have_outgrown_the_largest_one_become_one(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, sizes: list[int], *, packs: bool
 ) -> None:
     monkeypatch.setattr(desk, "PACKS_LARGE", 16)

@@ -37,10 +37,10 @@ AGAIN_S: Final = 1.0
 """The time between two tries."""
 PACKS_MOST: Final = 32
 """A copy of more packs is put into one."""
-PACKS_GROWN: Final = 2
-"""So is one whose packs after the first are together this many times as large as the first,"""
+PACKS_GROWN: Final = 3
+"""So are packs that together are this many times as large as the largest of them: another machine fetches all of them first,"""
 PACKS_LARGE: Final = 16 << 20
-"""and have more bytes than this: another machine fetches all of them before it continues the run."""
+"""and have more bytes than this."""
 
 End = Callable[[], None]
 
@@ -202,5 +202,5 @@ class CopyDesk(Desk):
 
 def _have_outgrown(packs: Sequence[Pack]) -> bool:
     """Whether the packs of a copy are to become one."""
-    later = sum(pack.size for pack in packs[1:])
-    return len(packs) > PACKS_MOST or later > max(PACKS_LARGE, PACKS_GROWN * packs[0].size if packs else 0)
+    sizes = [pack.size for pack in packs]
+    return len(packs) > PACKS_MOST or sum(sizes) > max(PACKS_LARGE, PACKS_GROWN * max(sizes, default=0))
