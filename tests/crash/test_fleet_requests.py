@@ -16,7 +16,7 @@ from tests.crash.test_fleet import LIMIT_S, Fleet
 from tests.history import check_history, rows_of
 from tests.waiting import until
 
-from bartack import Run
+from bartack import Run, Session
 
 PROGRAM = Path(__file__).with_name("programs") / "asked.py"
 
@@ -110,6 +110,49 @@ def send_one(fleet: Asked, text: str, senders: list[subprocess.Popen[str]]) -> N
     """Send a message in another process, and wait until its request is stored."""
     senders.append(fleet.command("mailbox", "send", "latest", "inbox", f'"{text}"'))
     until(lambda: fleet.open_requests() == 1, "the request to be stored")
+
+
+RESTS = """\
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> object:
+    await ctx.mailbox.news.subscribe("news.*")
+    for number in range(2):
+        await ctx.mailbox.out.send(f"ready {number}")
+    return await ctx.ask("Continue?")
+"""
+
+
+@pytest.mark.requirement("requests-wake-resting-runs")
+def test_a_run_that_rests_is_continued_by_those_who_receive_publish_or_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BARTACK_NODE_REST_AFTER_S", "3")
+    fleet = Asked(tmp_path)
+    try:
+        fleet.node("one")
+        (tmp_path / "workspace" / "rests.py").write_text(RESTS, encoding="utf-8")
+        for _ in range(3):
+            assert fleet.start("run", "--on", fleet.url, "--detach", "rests.py").wait(LIMIT_S) == 0
+        rest = "SELECT count(*) FROM bartack.owner JOIN bartack.run ON no = run WHERE state = 'resting' AND summary IS NOT NULL"
+        until(lambda: fleet.rows(rest) == [(3,)], "the runs to rest")
+        first, second, third = (
+            str(run_id) for (run_id,) in fleet.rows("SELECT id FROM bartack.run ORDER BY no")
+        )
+
+        output, problem = fleet.command("mailbox", "receive", first, "out").communicate(timeout=LIMIT_S)
+        assert "ready 0" in output, problem
+        publisher = fleet.command("mailbox", "publish", second, "news.today", '"extra"')
+        assert publisher.communicate(timeout=LIMIT_S)[1] == ""
+        assert publisher.returncode == 0
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+        with Session.join(third, on=fleet.url) as session:
+            assert session.mailbox.out.receive(LIMIT_S) == "ready 0"
+            Run.open(third, on=fleet.url).answer("q1", "yes")
+        assert Run.open(third, on=fleet.url).wait(LIMIT_S).status == "completed"
+    finally:
+        fleet.close()
 
 
 @pytest.mark.requirement("fleet-requests-once")

@@ -140,6 +140,11 @@ class PlacedRun(FileRun):
         kept = self._read_from()
         return kept is not None and kept.is_awaited()
 
+    def is_wakeable(self) -> bool:
+        """Whether it is kept in a database whose nodes let it rest, or have it in their queue: a request lets them continue it."""
+        kept = self._read_from()
+        return kept is not None and kept.is_wakeable()
+
     def node_name(self) -> str:
         """The name of the node on another machine that runs it; empty if none does, or a process of this machine."""
         kept = self._read_fresh()

@@ -30,7 +30,6 @@ from bartack.runtime.rundir.origin import check_own
 
 if TYPE_CHECKING:
     from bartack.depot.team import Stats, Team
-    from bartack.journal import JournalReport
 
 WAIT_S: Final = 1.0
 """How often to look whether older nodes have ended."""
@@ -178,7 +177,7 @@ def _check_runs(team: Team, ids: Iterable[str], of: int, *, as_json: bool) -> di
     progress = Progress(lambda: f"{len(found)} of {of} runs checked") if sys.stderr.isatty() else None
     for run_id in ids:
         try:
-            report = check.check(run_id)
+            entries, problem = check.judge(run_id)
         except JournalNotFoundError:
             continue  # it was deleted meanwhile
         except DepotUnavailableError:
@@ -186,8 +185,7 @@ def _check_runs(team: Team, ids: Iterable[str], of: int, *, as_json: bool) -> di
         except (DepotError, JournalFormatError) as error:
             problem = str(error)
         else:
-            problem = _problem_of(report)
-            found[run_id] = report.entries
+            found[run_id] = entries
         if problem:
             found[run_id] = problem
             if not as_json:
@@ -195,12 +193,6 @@ def _check_runs(team: Team, ids: Iterable[str], of: int, *, as_json: bool) -> di
         if progress is not None:
             progress.look()
     return found
-
-
-def _problem_of(report: JournalReport) -> str:
-    damage = report.damage
-    problems = [] if damage is None else [f"entry {damage.seq}, byte {damage.offset}: {damage.problem}"]
-    return "; ".join([*problems, *report.blob_problems])
 
 
 class Progress:

@@ -216,7 +216,7 @@ def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_
     found = locate_or_newest(run, workspace)
     encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
     request = Request(topic=topic, strategy="best_effort")
-    with HubClient(found) as hub:
+    with HubClient(found, wakes=True) as hub:
         result = typed.decode(hub.ask("publish", request, encoded), type=BroadcastResult)
     if as_json:
         write_json(msgspec.to_builtins(result))
@@ -253,7 +253,7 @@ def receive(
     """
     check_name(name)
     request = Request(mailbox=name, timeout_s=timeout)
-    with HubClient(locate_or_newest(run, workspace)) as hub:
+    with HubClient(locate_or_newest(run, workspace), wakes=True) as hub:
         if follow:
             _follow(hub, request, as_json=as_json)
             return

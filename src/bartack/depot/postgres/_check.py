@@ -60,6 +60,13 @@ class RunCheck:
             raise JournalNotFoundError(name)
         return report
 
+    def judge(self, run_id: str) -> tuple[int, str]:
+        """How many entries of a run are intact, and what is wrong with it, in words. Raises what ``check`` raises."""
+        report = self.check(run_id)
+        damage = report.damage
+        problems = [] if damage is None else [f"entry {damage.seq}, byte {damage.offset}: {damage.problem}"]
+        return report.entries, "; ".join([*problems, *report.blob_problems])
+
     def _rows(self, number: int) -> Iterator[Row]:
         after = 0
         while found := self._session.rows(

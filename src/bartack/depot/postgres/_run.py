@@ -250,6 +250,15 @@ class PostgresRun(FileRun):
         statement = "SELECT 1 FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s AND o.pool IS NOT NULL"
         return bool(self._session.rows(statement, self.id))
 
+    def is_wakeable(self) -> bool:
+        """Whether a request lets a node continue it: it rests, or waits for its turn."""
+        rows = self._session.rows(
+            "SELECT 1 FROM bartack.run r JOIN bartack.owner o ON o.run = r.no WHERE r.id = %s AND o.pool IS NOT NULL "
+            "AND o.state IN ('queued', 'resting')",
+            self.id,
+        )
+        return bool(rows)
+
     def is_awaited(self) -> bool:
         """Whether a node is going to run it, or is about to: it waits for its turn, or for a time."""
         rows = self._session.rows(

@@ -29,13 +29,18 @@ T = TypeVar("T")
 class HubClient(HubPeer, Closing):
     """Sends requests to the hub of a run, one after the other.
 
+    Args:
+        run: The run.
+        wakes: A request lets nodes continue a run that rests.
+
     Raises:
         RunNotActiveError: No process runs the run.
         HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
     """
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, *, wakes: bool = False) -> None:
         super().__init__(run)
+        self._wakes = wakes
         self._waiting: list[bytes] = []
         self._asked = ""
         self._sending = threading.Lock()
@@ -43,7 +48,7 @@ class HubClient(HubPeer, Closing):
         self._connect()
 
     def _connect(self) -> None:
-        self._sock = connect(self._run)
+        self._sock = connect(self._run, wakes=self._wakes)
         self._hub_pid = peer_pid(self._sock)
         self._sock.settimeout(self._look_s)
         self._send(self._hello())

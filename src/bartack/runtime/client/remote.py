@@ -44,8 +44,12 @@ _ALONE: Final = frozenset(
 """Requests that need no connection of their own to the hub: nothing of them belongs to the process that asks."""
 
 
-def connect(run: RunDir) -> socket.socket:
+def connect(run: RunDir, *, wakes: bool = False) -> socket.socket:
     """Connect to the hub of a run, here or on another machine.
+
+    Args:
+        run: The run.
+        wakes: Connect to its next hub if nodes let it rest, or have it in their queue. The first request lets them continue it.
 
     Raises:
         RunNotActiveError: No process runs it.
@@ -54,7 +58,7 @@ def connect(run: RunDir) -> socket.socket:
         DepotError: Its database does not answer.
     """
     questioner = run.questioner()
-    if questioner is None or questioner.standing() != "owned":
+    if questioner is None or (questioner.standing() != "owned" and not (wakes and run.is_wakeable())):
         return open_connection(run)
     check_outside(f"a request to {run.id}", run)
     ours, theirs = socket.socketpair()

@@ -420,7 +420,7 @@ class Run(Closing):
             RunNotActiveError: No process runs the run.
             ReceiveTimeoutError: None came in time.
         """
-        with HubClient(self._run) as hub:
+        with HubClient(self._run, wakes=True) as hub:
             return ForeignMailbox(hub, mailbox).receive(timeout_s)
 
     def steps(self, worker: str | None = None, status: StepStatus | None = None) -> Iterator[StepRecord]:

@@ -283,7 +283,7 @@ class Session(JoinedRun[HubClient], Closing):
         Args:
             run: The run.
             workspace: Its workspace.
-            on: The database that keeps it, on whichever machine it is active.
+            on: The database that keeps it, on whichever machine it is active. If it rests at nodes, the first request continues it.
 
         Raises:
             RunNotFoundError: The run does not exist.
@@ -292,7 +292,7 @@ class Session(JoinedRun[HubClient], Closing):
             DepotError: The database cannot be used.
         """
         found = find_session(run, workspace, on)
-        return cls(found, HubClient(found))
+        return cls(found, HubClient(found, wakes=True))
 
     def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
         """Send a message with retries and a deadline; the attempts continue if this process dies.

@@ -9,8 +9,6 @@ as *exposed* (``turn.py``).
 
 from __future__ import annotations
 
-from typing import Literal
-
 from bartack.errors import BartackError, OutcomeUnknownError, StepTimeoutError, UnknownRequestError
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
@@ -67,8 +65,8 @@ class BodyDesk(Desk, StepHandler):
         """A worker printed or logged; it is durable with the next commit, and shown after it."""
         data = e.OutputWritten(p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=out.cleanup)
         self.turn.record((data, self.turn.pack(out.text)), sync=False)
-        channel: Literal["print", "log"] = "print" if out.channel == "print" else "log"
-        self.turn.with_next_commit(Show(channel, worker.path, out.text, self.state.last_at))
+        shown = Show("print" if out.channel == "print" else "log", worker.path, out.text, self.state.last_at)
+        self.turn.with_next_commit(shown)
 
     # Beginning.
 

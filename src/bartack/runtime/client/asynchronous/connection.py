@@ -53,7 +53,7 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
             RunNotActiveError: No process runs it.
             HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
         """
-        sock = await asyncio.to_thread(connect, run)
+        sock = await asyncio.to_thread(connect, run, wakes=True)
         hub_pid = peer_pid(sock)
         loop = asyncio.get_running_loop()
         _, client = await loop.create_unix_connection(lambda: cls(run, hub_pid), sock=sock)
@@ -92,7 +92,7 @@ class AsyncHubClient(HubPeer, asyncio.Protocol):
         async with self._connecting:
             if self._transport is None or self._transport.is_closing():
                 await self._closed.wait()  # bartack: allow[wait_without_deadline] the loop closes it now
-                sock = await asyncio.to_thread(connect, self._run)
+                sock = await asyncio.to_thread(connect, self._run, wakes=True)
                 self._hub_pid = peer_pid(sock)
                 loop = asyncio.get_running_loop()
                 await loop.create_unix_connection(lambda: self, sock=sock)
