@@ -45,6 +45,7 @@ from bartack.errors import BartackError, DepotUnavailableError, JournalPoisonedE
 from bartack.journal import Draft, Entry
 from bartack.journal.shared import SharedJournal, lock_directory, open_shared
 from bartack.node._core import Ending, Policy
+from bartack.node._environments import Environments
 from bartack.node._fleet_core import CannotRun, HubEnded, Postponed, WorkEnd
 from bartack.node.fleet import FleetLoop, FleetSettings
 from bartack.runtime.protocol.step_key import step_key
@@ -75,10 +76,11 @@ class Work:
         runs: Path,
         lease: int,
         *,
-        environ: Mapping[str, str],
+        environments: Environments,
         rest_after_s: float,
         say: Callable[[str], object],
         ended: Callable[[Taken, WorkEnd], object],
+        hold_s: float,
     ) -> None:
         self.taken = taken
         self._seen = seen

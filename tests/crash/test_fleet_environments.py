@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.crash.test_fleet import LIMIT_S, Fleet
+from tests.crash.test_fleet import LEASE, LIMIT_S, Fleet
 from tests.waiting import until
 from tests.wheels import install_package, lock_project, uv_variables, write_own_wheel, write_wheel
 
@@ -41,10 +41,10 @@ class Equipped(Fleet):
         self._of_nodes: dict[str, str] = {**self._env, **of_nodes}
         self._env = self._people
 
-    def node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+    def node(self, name: str, *options: str, lease: str = LEASE) -> subprocess.Popen[bytes]:
         self._env = self._of_nodes
         try:
-            return super().node(name, *options)
+            return super().node(name, *options, lease=lease)
         finally:
             self._env = self._people
 

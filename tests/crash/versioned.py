@@ -32,7 +32,7 @@ def become(knows: int, reads: int) -> None:
     taken.READS = reads  # type: ignore[misc]  # pyright: ignore[reportConstantRedefinition]
     taken.FleetFacts.__new__.__defaults__ = (*(taken.FleetFacts.__new__.__defaults__ or ())[:-1], reads)
     if knows < WITH_TIMES:
-        Session.rows = _older_rows  # type: ignore[method-assign]
+        Session.rows = _older_rows  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def suite(place: Path, block: str) -> subprocess.CompletedProcess[str]:
     """Run the script on a project with one test, which fails the first time."""
     (place / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = -p tests.verdict\n", "utf-8")
     (place / "test_once.py").write_text(FAILS_ONCE.format(block=block), "utf-8")
-    words = [ROOT / ".ci/suite", sys.executable, "-q"]
+    words = [str(ROOT / ".ci/suite"), sys.executable, "-q"]
     return subprocess.run(words, cwd=place, capture_output=True, text=True, check=False, timeout=120)
 
 
