@@ -28,11 +28,11 @@ def _older_rows(session: Session, statement: str, *values: object) -> list[tuple
 
 def become(knows: int, reads: int) -> None:
     """Make this process one of that version."""
-    _schema.VERSION = knows  # type: ignore[misc]  # pyright: ignore[reportConstantRedefinition]
-    taken.READS = reads  # type: ignore[misc]  # pyright: ignore[reportConstantRedefinition]
+    for module, name, value in ((_schema, "VERSION", knows), (taken, "READS", reads)):
+        setattr(module, name, value)
     taken.FleetFacts.__new__.__defaults__ = (*(taken.FleetFacts.__new__.__defaults__ or ())[:-1], reads)
     if knows < WITH_TIMES:
-        Session.rows = _older_rows  # type: ignore[method-assign, assignment]
+        setattr(Session, _rows.__name__, _older_rows)
 
 
 if __name__ == "__main__":
