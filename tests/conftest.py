@@ -79,6 +79,9 @@ REAL_AT_ONCE = 3
 REAL_LIMIT_S = 240
 """How long the tests with real programs may take when three of them run at a time."""
 
+LONG = frozenset(f"test_fleet_{name}.py" for name in ("cables", "chaos", "failover", "outage", "upgrade"))
+"""Files whose tests each take a minute or so."""
+
 COSTLY = Path(__file__).parent / "costly.txt"
 EVERY = 3
 _UNTIL = time.monotonic() + 3600 * float(os.environ.get("BARTACK_CHAOS_HOURS", "24"))
@@ -103,6 +106,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         out = set(left_out)
         items[:] = [item for item in items if item not in out]
+    begin_long_ones(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def begin_long_ones(items: list[pytest.Item], workers: int) -> None:
+    """Put the tests of ``LONG`` where the share of each worker begins: otherwise one waits for them at the end, alone."""
+    long = [item for item in items if item.path.name in LONG]
+    others = [item for item in items if item.path.name not in LONG]
+    items[:] = []
+    for number in range(workers):
+        first, last = (each * len(others) // workers for each in (number, number + 1))
+        items += [*long[number::workers], *others[first:last]]
 
 
 def further_cases(items: list[pytest.Item]) -> list[pytest.Item]:
