@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 from tests.crash.fleet_chaos import PATIENCE_S, Fleet, Member
-from tests.postgres import database_of_version
+from tests.postgres import cluster, database_of_version
 from tests.waiting import until
 
 from bartack.depot.postgres import _schema
@@ -22,7 +22,7 @@ from bartack.depot.taken import READS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux shows them")
 
-KNOWS: Final = 7
+KNOWS: Final = 8
 """The oldest version of the schema that has every table and function that nodes of today use."""
 RUNS: Final = 2
 ROUNDS: Final = 3
@@ -122,6 +122,7 @@ class Upgraded(Fleet):
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Upgraded]:
+    cluster()  # makes databases of today's version for all other tests of this process
     monkeypatch.setattr(_schema, "VERSION", KNOWS)  # this process accompanies the runs
     made = Upgraded(tmp_path)
     yield made
