@@ -80,6 +80,7 @@ class Work:
         rest_after_s: float,
         say: Callable[[str], object],
         ended: Callable[[Taken, WorkEnd], object],
+        restored: Callable[[Taken, float], object],
         hold_s: float,
     ) -> None:
         self.taken = taken
