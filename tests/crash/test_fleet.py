@@ -214,6 +214,14 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     made.close()
 
 
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Fleet]:
+    """Runs stand still for a second."""
+    made = Fleet(tmp_path, {"BARTACK_DEPOT_HOLD_S": "1"})
+    yield made
+    made.close()
+
+
 @pytest.mark.requirement("fleet-takeover")
 def test_the_run_of_a_killed_node_continues_on_another_one(fleet: Fleet) -> None:
     fleet.node("one")
@@ -434,6 +442,30 @@ def test_a_database_that_takes_no_writes_is_waited_for_like_one_that_is_away(
     fleet.check(follower, repeated=0)
     assert fleet.rows("SELECT DISTINCT state FROM bartack.node") == [("live",)]
     assert fleet.rows("SELECT strikes, reason FROM bartack.owner") == [(0, "")]
+
+
+@pytest.mark.requirement("fleet-hold-time")
+def test_nothing_of_a_run_is_left_when_its_database_is_away_for_too_long(
+    impatient: Fleet,
+) -> None:
+    fleet = impatient
+    node = fleet.node("one")
+    follower = fleet.submit()
+    fleet.owning()
+    refusal = REFUSALS["the database is read-only"]
+    fleet.rows("SET default_transaction_read_only = off")  # for the connection of this test
+    try:
+        for statement in refusal.begins:
+            fleet.rows(statement)
+        until(lambda: "stands still" in fleet.hub_log(), "the run to stand still")
+        until(lambda: not fleet.hub_pids(), "the end of all processes of the run")
+    finally:
+        for statement in refusal.ends:
+            fleet.rows(statement)
+
+    fleet.check(follower, repeated=1)
+    assert node.poll() is None
+    assert fleet.rows("SELECT strikes FROM bartack.owner") == [(0,)]
 
 
 @pytest.mark.requirement("fleet-cloned-seat")

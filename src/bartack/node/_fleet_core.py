@@ -31,6 +31,8 @@ DRAIN_S: Final = 600.0
 """How long a node that ends waits for the steps that are in flight."""
 END_S: Final = 30.0
 """How long the runs of a node that is dead, or that ends at once, may take to be gone."""
+STUCK_S: Final = 10.0
+"""How long a run that is to stop now may take while the database is away. Its hub may wait for the end of a commit."""
 
 LocalState = Literal["joining", "live", "holding", "waiting", "draining", "killing", "ending", "ended"]
 LocalEvent = Literal["joined", "late", "renewed", "held too long", "stop", "stop again", "dead", "empty"]
@@ -245,6 +247,7 @@ class FleetCore:
         self._drain_s = drain_s
         self._drains_since: float | None = None
         self._is_hurried = False
+        self._hurried_at: float | None = None
         self._ends_since = 0.0
         self._is_away = False
         self._is_joining = False
@@ -279,6 +282,7 @@ class FleetCore:
         elif self.state != "ended":
             self._follow_lease(now, lease)
             self._follow_stops(now, stops, lease)
+            self._kill_stuck(now)
             self._give_up_waiting(now)
             self._ask()
             self._settle()
@@ -400,6 +404,7 @@ class FleetCore:
         elif lease.is_valid:
             self._late_since = None
             if self.state in {"holding", "waiting"}:
+                self._hurried_at = None
                 self._change("renewed")
         elif self._late_since is None:
             self._late_since = now.s
@@ -409,6 +414,7 @@ class FleetCore:
             self._change("held too long")
             self._note(f"its runs have stood still for {self._hold_s:g} s, and are stopped")
             self._stop_all(HurryRun, is_held=True)
+            self._hurried_at = now.s
 
     def _follow_stops(self, now: Moment, stops: int, lease: LeaseView) -> None:
         if (stops or lease.state == "draining") and self.state in _TAKING:
@@ -427,6 +433,7 @@ class FleetCore:
             self._is_hurried = True
             self._note("interrupts the steps that are in flight")
             self._stop_all(HurryRun)
+            self._hurried_at = now.s
 
     def _is_out_of_time(self, now: Moment, lease: LeaseView) -> bool:
         """Whether a node that drains interrupts the steps in flight: steps that stand still for too long do not end either."""
@@ -447,6 +454,18 @@ class FleetCore:
                 self._out.append(KillRun(owned.run))
             elif self.state == "ending":
                 del self._owned[number]
+
+    def _kill_stuck(self, now: Moment) -> None:
+        """Kill what cannot stop in order, because the database does not answer: its processes would stand still for ever."""
+        if self._late_since is None or self._hurried_at is None:
+            return
+        if now.s - max(self._late_since, self._hurried_at) < STUCK_S:
+            return
+        self._hurried_at = None
+        for owned in self._owned.values():
+            if owned.end is None and not owned.is_lost:
+                owned.is_held = True
+                self._out.append(KillRun(owned.run))
 
     def _give_up_waiting(self, now: Moment) -> None:
         """What cannot be ended keeps the lock of its tree: no hub on this machine begins the run before it is gone."""

@@ -10,6 +10,7 @@ from bartack.depot import Job
 from bartack.depot.taken import Taken
 from bartack.node._core import Ending, Policy
 from bartack.node._fleet_core import (
+    STUCK_S,
     BeginRun,
     CannotRun,
     ClaimRuns,
@@ -278,6 +279,36 @@ def test_runs_that_stood_still_for_too_long_are_stopped_and_get_no_strike() -> N
     assert taken(core) == [wanted, ClaimRuns(3)]
 
 
+@pytest.mark.requirement("fleet-hold-time")
+def test_a_hub_that_waits_for_its_last_commit_is_killed_while_the_database_is_away() -> None:
+    core = a_node(a_run())
+    core.look(at(1), LATE)
+    core.look(at(1 + HOLD_S), LATE)
+    core.take()
+
+    core.look(at(HOLD_S + STUCK_S), LATE)
+    assert taken(core) == []
+    core.look(at(1 + HOLD_S + STUCK_S), LATE)
+    assert taken(core) == [KillRun(a_run())]
+    core.look(at(2 + HOLD_S + STUCK_S), LATE)
+    assert taken(core) == [], "once"
+    core.work_ended(a_run(), ended(), at(400))
+    core.look(at(401), VALID)
+    (wanted,) = given_back(core)
+    assert (wanted.verdict.state, wanted.verdict.strikes) == ("queued", 0)
+
+
+def test_a_hub_that_is_to_stop_is_not_killed_when_the_database_answers() -> None:
+    core = a_node(a_run())
+    core.look(at(1), LATE)
+    core.look(at(1 + HOLD_S), LATE)
+    core.look(at(2 + HOLD_S), VALID)
+    core.take()
+
+    core.look(at(400), VALID)
+    assert taken(core) == [ClaimRuns(3)]
+
+
 def test_a_hub_that_gives_up_standing_still_by_itself_gets_no_strike() -> None:
     core = a_node(a_run())
     core.look(at(1), LATE)
@@ -321,7 +352,10 @@ def test_a_node_that_drains_interrupts_steps_when_it_may_not_wait_any_longer(lea
     core.look(at(HOLD_S + 2 if lease is LATE else DRAIN_S + 1), lease, 1)
     assert taken(core) == [HurryRun(a_run())]
     core.look(at(DRAIN_S + 2), lease, 1)
-    assert (core.state, taken(core)) == ("draining", []), "it asks once"
+    killed = [KillRun(a_run())] if lease is LATE else []
+    assert (core.state, taken(core)) == ("draining", killed), (
+        "it asks once, and waits while the database answers"
+    )
 
 
 def test_a_run_that_was_claimed_while_the_node_began_to_drain_is_given_back_unbegun() -> None:
