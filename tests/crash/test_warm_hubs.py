@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.crash.node_stage import _is_there
 from tests.waiting import until
@@ -240,7 +241,8 @@ def test_a_hub_that_comes_late_is_not_given_up_and_the_next_start_meets_it(
 
     met = hubs.start(job)
 
-    assert late == Ending(status="interrupted")
+    assert isinstance(late, Ending)
+    assert msgspec.structs.replace(late, last_us=0) == Ending(status="interrupted")
     assert isinstance(met, RealHub)
     assert met.pid == stage.hub
     met.close()

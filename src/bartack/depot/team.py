@@ -125,6 +125,7 @@ class ListedNode(NamedTuple):
     seen_s: float
 
 
+# Long because it is what commands ask of a database, and most methods are one statement over the same connection.
 class Team:
     """The runs of a database, for the commands of a person.
 
