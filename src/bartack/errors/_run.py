@@ -802,7 +802,9 @@ class NoNodeError(NodeError, code="BT376"):
 
     run: str
     problem: str
-    remedy = "Start a node with that pool and these labels: bartack node run --on DATABASE --pool NAME --label LABEL."
+    remedy = (
+        "Start a node with that pool and these labels: bartack node --on DATABASE --pool NAME --label LABEL."
+    )
 
 
 @message("{run} is held: {reason}")

@@ -104,7 +104,7 @@ def _show_end(screen: Screen, facts: NodesFacts, directory: Path, on: str, *, ke
         ),
         *([(f"ls {printable(str(directory))}", "what the nodes and the steps wrote")] if kept else []),
         ("bartack db init --on DATABASE", "prepare a database of your own"),
-        ("bartack node run --on DATABASE", "on every machine that is to run runs"),
+        ("bartack node --on DATABASE", "on every machine that is to run runs"),
         ("bartack run --on DATABASE FILE", "from anywhere"),
         ("docs/tutorial/two-nodes.md", "the same, step by step, in the source"),
     ]

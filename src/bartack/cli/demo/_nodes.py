@@ -187,7 +187,7 @@ def perform(ground: Ground, show: Callable[[Event], None]) -> NodesFacts:
     with ExitStack() as stack:
         running: dict[str, subprocess.Popen[bytes]] = {}
         for name in NODES:
-            report(f"bartack node run --on DATABASE --name {name}")
+            report(f"bartack node --on DATABASE --name {name}")
             running[name] = stack.enter_context(ground.process(name, *ground.node(name)))
         _wait(ground, lambda: len(ground.team.nodes()) == len(NODES), running, "the nodes to join")
         report("bartack run --on DATABASE steps.py")

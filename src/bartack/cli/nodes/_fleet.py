@@ -1,4 +1,4 @@
-"""``bartack node run --on`` and ``bartack nodes``: nodes that take runs from a database."""
+"""``bartack node --on`` and ``bartack nodes``: nodes that take runs from a database."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class NodesGroup(DefaultGroup):
 
 @click.group(cls=NodesGroup, short_help="List and drain the nodes of a database.")
 def nodes() -> None:
-    """List and drain the nodes that take runs from a database: 'bartack node run --on DATABASE' starts one.
+    """List and drain the nodes that take runs from a database: 'bartack node --on DATABASE' starts one.
 
     Without a command it lists them.
     """
@@ -259,7 +259,7 @@ def list_nodes(on: str, *, insecure: bool, as_json: bool) -> None:
         return
     screen = Screen(sys.stdout)
     if not found:
-        screen.line("no node takes runs from this database; start one with: bartack node run --on DATABASE")
+        screen.line("no node takes runs from this database; start one with: bartack node --on DATABASE")
     for node in found:
         seen = f"seen {human_time(max(0.0, node.seen_s))} ago"
         screen.line(

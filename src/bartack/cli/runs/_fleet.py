@@ -67,7 +67,7 @@ def note_queued(run: RunDir, where: Elsewhere, queueing: Queueing) -> None:
         labels = f" with {', '.join(place.needs)}" if place.needs else ""
         team = f" of the team {place.team}" if place.team != TEAM else ""
         which = printable(f"no node{labels} takes runs of pool {place.pool}{team} now")
-        write_note(f"{which}; it waits for one: bartack node run --on DATABASE")
+        write_note(f"{which}; it waits for one: bartack node --on DATABASE")
 
 
 def follow_queued(run: RunDir, view: ViewName, *, detach: bool) -> Exit:

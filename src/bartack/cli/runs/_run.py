@@ -143,7 +143,7 @@ def run(
     'bartack answer' or in 'bartack attach'.
 
     With --on DATABASE the journal, the large values and the program of the run are kept in that database. A node of it runs the
-    run ('bartack node run --on DATABASE'), in a copy of the workspace on its machine; if the node dies, another one continues
+    run ('bartack node --on DATABASE'), in a copy of the workspace on its machine; if the node dies, another one continues
     with the files as they were. 'bartack pull' brings them here. The command shows the run; Ctrl-C leaves it running. With --here
     this machine runs it, in this workspace.
     """
@@ -295,9 +295,7 @@ def _submit_program(
     is_carried = config.workspace.carry != "shared"
     if request.run_as and is_carried:
         problem = "the files of a run on a node belong to the user of that node"
-        remedy = (
-            "Leave out --run-as, and give it to the nodes: 'bartack node run --on DATABASE --run-as USER'."
-        )
+        remedy = "Leave out --run-as, and give it to the nodes: 'bartack node --on DATABASE --run-as USER'."
         raise RunAsError(request.run_as, problem, remedy)
 
     def make(home: Home) -> RunDir:
