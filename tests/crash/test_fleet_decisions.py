@@ -1,4 +1,4 @@
-"""Decisions about runs of nodes from a machine that is no node: they are durable before a node continues the run."""
+"""Decisions about runs of nodes from a machine that is not a node: they are durable before a node continues the run."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.realcli.crew import KINDS, PATIENT, Kind, price
+from tests.realcli.crew import KINDS, Kind, price
 from tests.realcli.kill_points import DONE, POINTS, VICTIMS, Scene, Victim, all_scripts
 from tests.realcli.programs import require_program
 
@@ -69,7 +69,7 @@ ALWAYS: Final = {*PICKED, *each_point_of_each_agent()}
 PAID: Final = {"result_written", "result_read", "journaled"}
 """Points at which all is paid: whatever is killed there costs no further request."""
 CALLS_A_TOOL: Final = {"own_tool_runs", "own_reply_on_its_way"}
-LAG_S: Final = 0.1 * PATIENT
+LAG_S: Final = 0.1
 """An agent may have lost a reply that is not older than this when it is killed: it writes its conversation down a little later."""
 NOT_REPORTED: Final = 0.01
 """The part of a cost that may be missing: Claude Code reports the output of a reply with the end of its turn."""
@@ -139,15 +139,10 @@ def outcomes(scene: Scene) -> list[Entry]:
 def check_requests(scene: Scene) -> None:
     """Check that no reply was asked for again, but the newest one if it was not older than the lag of the agent."""
     replies = replies_of(scene.before)
-    lost = {place(one) for one in just_sent(scene)}
+    lost = {place(one) for one in replies[-1:] if scene.killed_at - one.ended_at < LAG_S}
     later = scene.server.requests[len(scene.before) :]
     again = {place(one) for one in later} & {place(one) for one in replies}
     assert again <= lost
-
-
-def just_sent(scene: Scene) -> list[ModelRequest]:
-    """The newest reply before the kill, if it is not older than the lag of the agent."""
-    return [one for one in replies_of(scene.before)[-1:] if scene.killed_at - one.ended_at < LAG_S]
 
 
 def replies_of(requests: list[ModelRequest]) -> list[ModelRequest]:
@@ -163,9 +158,9 @@ def check_charge(scene: Scene) -> None:
     """Check that the step was charged with what the server counted, and that an estimate is marked.
 
     A reply that was under way to an agent that was killed did not arrive, and its cost is unknown. So is that of a reply that an
-    agent, or a process below it, asked for after the kill and before it was terminated itself, and that of the newest one if the
-    agent had not written it down yet. An ACP agent reports the cost of a turn at its end, so what a turn that was killed has cost
-    is unknown. It also asks for a title, which is of no script, and does not report the cost of that if the turn ends first.
+    agent, or a process below it, asked for after the kill and before it was terminated itself. An ACP agent reports the cost of a
+    turn at its end, so what a turn that was killed has cost is unknown. It also asks for a title, which is of no script, and does
+    not report the cost of that if the turn ends first.
     """
     (finished,) = outcomes(scene)
     charged = float(str(finished.data["usd"]))
@@ -183,8 +178,7 @@ def check_charge(scene: Scene) -> None:
     assert scene.ends_the_agent
     started_again = scene.resumed_at or scene.gate("starts").stat().st_mtime
     dying = sum(price(one) for one in requests if scene.killed_at < one.started_at < started_again)
-    unwritten = sum(price(one) for one in just_sent(scene))
-    least = (later if scene.crew.kind == "acp" else counted * (1 - NOT_REPORTED) - unwritten) - dying
+    least = (later if scene.crew.kind == "acp" else counted * (1 - NOT_REPORTED)) - dying
     assert least - 1e-9 <= charged <= counted + 1e-9, requests
 
 
